@@ -23,7 +23,7 @@ const LEFT: u8 = 1;
 const BACK: u8 = 2;
 /// From a rank: it takes part in no further exchange.
 const DONE: u8 = 3;
-/// From a rank: whether it wants to hear who is done (a byte, 1 or 0).
+/// From a rank: whether it wants to know who is done (a byte, 1 or 0).
 const WATCH: u8 = 4;
 /// To a rank: parts of an exchange in the order of ranks, each with its length before it, behind a byte that says whether more follow.
 const GATHERED: u8 = 5;
@@ -34,7 +34,7 @@ const OUT: u8 = 7;
 
 /// Parts in one frame at most: with each of them as long as one may be, a frame has 8 MiB.
 const PARTS_AT_ONCE: usize = 128;
-/// Long frames that are taken of one rank before the next one has its turn: more than a socket holds, so that all is heard that a rank
+/// Long frames that are taken of one rank before the next one has its turn: more than a socket holds, so that all is received that a rank
 /// had said when it ended.
 const MOST_FRAMES: usize = 64;
 /// Ranks in one frame at most.
@@ -64,7 +64,7 @@ struct ControlLink {
     /// What the rank has not taken yet, and how much of the first it has. What all ranks are told is there once.
     backlog: VecDeque<Arc<[u8]>>,
     taken: usize,
-    /// Whether the rank wants to hear who is done.
+    /// Whether the rank wants to know who is done.
     watching: bool,
 }
 
@@ -342,7 +342,7 @@ impl Presence {
     }
 }
 
-/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] hears the parts of
+/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] receives the parts of
 /// all.
 ///
 /// # Errors
@@ -357,7 +357,7 @@ pub(crate) fn send_done(mut link: &UnixStream) {
     let _ = link.write_all(&frame(DONE, &[]));
 }
 
-/// A rank's end: asks to hear who is done, those of before included, or to hear so no more. A launcher that is gone is found by
+/// A rank's end: asks to be told who is done, those of before included, or no longer to be told. A launcher that is gone is found by
 /// who listens.
 pub(crate) fn send_watch(mut link: &UnixStream, on: bool) {
     let _ = link.write_all(&frame(WATCH, &[on.into()]));
@@ -433,7 +433,7 @@ fn parts_of(body: &[u8], ranks: usize, gathered: &mut Vec<Vec<u8>>) -> Option<bo
 /// the length of the first; an odd one to a rank of a job whose size is the second byte. Returns whether anything was understood.
 ///
 /// # Panics
-/// If a launcher takes anything but what the frames say, or a rank hears of ranks that its job does not have.
+/// If a launcher takes anything but what the frames say, or a rank is told of ranks that its job does not have.
 #[cfg(feature = "fuzzing")]
 pub fn control(data: &[u8]) -> bool {
     let Some(([side, number], bytes)) = data.split_first_chunk::<2>() else { return false };
@@ -501,14 +501,14 @@ mod tests {
         let rank = |rank: u8, link: OwnedFd| {
             let link = UnixStream::from(link);
             send_part(&link, &[10 + rank]).unwrap();
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             listen(&link, 3, |message| {
-                if heard.is_empty() {
+                if received.is_empty() {
                     send_part(&link, &vec![rank; LONGEST_PART]).unwrap();
                 }
-                heard.push(message);
+                received.push(message);
             });
-            heard
+            received
         };
         let ranks: Vec<_> =
             (0..).zip(theirs).map(|(number, link)| thread::spawn(move || rank(number, link))).collect();
@@ -609,19 +609,19 @@ mod tests {
             links.announce_failures(&[said]);
             said += 1;
         }
-        let hear = thread::spawn(move || {
-            let mut heard = 0;
+        let receiver = thread::spawn(move || {
+            let mut received = 0;
             listen(&UnixStream::from(theirs), u32::MAX, |message| {
-                assert_eq!(message, LauncherMessage::Failed(vec![Rank(heard)]));
-                heard += 1;
+                assert_eq!(message, LauncherMessage::Failed(vec![Rank(received)]));
+                received += 1;
             });
-            heard
+            received
         });
         while links.is_behind() {
             assert!(links.poll().is_empty());
         }
         drop(links);
-        assert_eq!(hear.join().unwrap(), said);
+        assert_eq!(receiver.join().unwrap(), said);
     }
 
     #[test]
@@ -675,10 +675,10 @@ mod tests {
             let mut links = ControlLinks::default();
             let theirs = UnixStream::from(links.add().unwrap());
             let parts: Vec<Vec<u8>> = (0..ranks).map(|rank| vec![rank as u8; rank % 3]).collect();
-            let hear = thread::spawn(move || {
-                let mut heard = Vec::new();
-                listen(&theirs, ranks as u32, |message| heard.push(message));
-                heard
+            let receiver = thread::spawn(move || {
+                let mut received = Vec::new();
+                listen(&theirs, ranks as u32, |message| received.push(message));
+                received
             });
             for parts in [&parts, &vec![vec![7]; ranks]] {
                 links.answer(parts);
@@ -688,7 +688,7 @@ mod tests {
             }
             drop(links);
             assert!(
-                hear.join().unwrap()
+                receiver.join().unwrap()
                     == [LauncherMessage::Gathered(parts), LauncherMessage::Gathered(vec![vec![7]; ranks])]
             );
         }
@@ -709,13 +709,13 @@ mod tests {
         links.poll();
         links.announce_done(&[0]);
         drop(links);
-        let heard = [0, 1].map(|place: usize| {
-            let mut heard = Vec::new();
-            listen(&theirs[place], 3, |message| heard.push(message));
-            heard
+        let received = [0, 1].map(|place: usize| {
+            let mut received = Vec::new();
+            listen(&theirs[place], 3, |message| received.push(message));
+            received
         });
         assert_eq!(
-            heard,
+            received,
             [vec![LauncherMessage::Done(vec![Rank(2)]), LauncherMessage::Done(vec![Rank(1)])], vec![]]
         );
     }

@@ -132,7 +132,7 @@ impl Notices {
     }
 
     /// What the ranks among `members` have said since the last call, in that order; at most what a pipe holds.
-    pub(crate) fn hear(&mut self, members: &[u32]) -> Vec<Notice> {
+    pub(crate) fn receive(&mut self, members: &[u32]) -> Vec<Notice> {
         let mut bytes = std::mem::take(&mut self.rest);
         let from = bytes.len();
         bytes.resize(from + READ_AT_ONCE, 0);
@@ -284,28 +284,28 @@ pub fn exit_job(code: u8) -> ! {
 }
 
 /// What ranks may write to the pipe of their notices, in two parts; the first byte is the length of the first one. Returns whether
-/// a notice was heard.
+/// a notice was received.
 ///
 /// # Panics
-/// If what is heard depends on the parts, is of somebody else than a member, or is not there.
+/// If what is received depends on the parts, is of somebody else than a member, or is not there.
 #[cfg(feature = "fuzzing")]
 pub fn notices(data: &[u8]) -> bool {
     const MEMBERS: [u32; 3] = [1, 2, 300];
     let Some((first, bytes)) = data.split_first() else { return false };
     // A pipe takes so much at once.
     let bytes = &bytes[..bytes.len().min(32 << 10)];
-    let heard = |parts: [&[u8]; 2]| {
+    let received = |parts: [&[u8]; 2]| {
         let mut notices = Notices::new().expect("the system has two more descriptors");
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for part in parts {
             assert_eq!(write(notices.inherited(), part), Ok(part.len()));
-            heard.extend(notices.hear(&MEMBERS));
+            received.extend(notices.receive(&MEMBERS));
         }
-        heard
+        received
     };
-    let whole = heard([bytes, &[]]);
+    let whole = received([bytes, &[]]);
     let (head, tail) = bytes.split_at(bytes.len().min(usize::from(*first)));
-    assert_eq!(heard([head, tail]), whole);
+    assert_eq!(received([head, tail]), whole);
     for notice in &whole {
         assert!(MEMBERS.contains(&notice.rank()), "{notice:?}");
         assert!(bytes.windows(LENGTH).any(|window| window == notice.encode()), "{notice:?}");
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn notices_arrive_in_order_and_only_those_of_members() {
         let mut notices = Notices::new().unwrap();
-        assert_eq!(notices.hear(&[1, 3]), []);
+        assert_eq!(notices.receive(&[1, 3]), []);
         let said = [
             Notice::Left { rank: 3 },
             Notice::Exit { rank: 2, code: 0 },
@@ -349,8 +349,8 @@ mod tests {
         for notice in said {
             assert_eq!(write(notices.inherited(), &notice.encode()), Ok(LENGTH));
         }
-        assert_eq!(notices.hear(&[1, 3]), [said[0], said[2], said[3]]);
-        assert_eq!(notices.hear(&[1, 3]), []);
+        assert_eq!(notices.receive(&[1, 3]), [said[0], said[2], said[3]]);
+        assert_eq!(notices.receive(&[1, 3]), []);
     }
 
     #[test]
@@ -372,9 +372,9 @@ mod tests {
             write(notices.inherited(), part).unwrap();
         }
         write(notices.inherited(), &third[..5]).unwrap();
-        assert_eq!(notices.hear(&[1]), said[..2]);
+        assert_eq!(notices.receive(&[1]), said[..2]);
         write(notices.inherited(), &third[5..]).unwrap();
-        assert_eq!(notices.hear(&[1]), said[2..]);
+        assert_eq!(notices.receive(&[1]), said[2..]);
     }
 
     #[test]
@@ -386,19 +386,19 @@ mod tests {
         // More than a pipe holds.
         let said = (64 << 10) / LENGTH as u32 + 100;
         (0..said).for_each(|lost| voice.say(Notice::Lost { rank: 1, lost }));
-        let mut heard = thread::scope(|scope| {
+        let mut received = thread::scope(|scope| {
             let leaving = scope.spawn(|| {
                 voice.say(Notice::Left { rank: 1 });
                 voice.insist();
             });
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             while !leaving.is_finished() {
-                heard.extend(notices.hear(&[1]));
+                received.extend(notices.receive(&[1]));
             }
-            heard
+            received
         });
-        heard.extend(notices.hear(&[1]));
+        received.extend(notices.receive(&[1]));
         let all = (0..said).map(|lost| Notice::Lost { rank: 1, lost }).chain([Notice::Left { rank: 1 }]);
-        assert!(heard.iter().copied().eq(all), "{} of {}", heard.len(), said + 1);
+        assert!(received.iter().copied().eq(all), "{} of {}", received.len(), said + 1);
     }
 }

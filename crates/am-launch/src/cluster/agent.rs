@@ -171,7 +171,7 @@ impl<'a> Agent<'a> {
             merger.drain();
             // A reader far away may take its time; the launcher has to know meanwhile that this host is well.
             while !merger.is_finished() {
-                self.hear([merger.finished()], None)?;
+                self.receive([merger.finished()], None)?;
                 while self.signals.next().is_some() {}
             }
             merger.join();
@@ -198,7 +198,7 @@ impl<'a> Agent<'a> {
     /// Waits until all hosts are ready and the launcher says so.
     fn permission(&mut self) -> Result<crate::manifest::JobManifest, Stop> {
         loop {
-            let mut messages = self.hear([], None)?.into_iter();
+            let mut messages = self.receive([], None)?.into_iter();
             while let Some(message) = messages.next() {
                 if let ToAgent::Start(mut manifest) = message {
                     // A job may end as soon as the first of its ranks runs, on another host.
@@ -227,7 +227,7 @@ impl<'a> Agent<'a> {
             let messages = match std::mem::take(&mut self.early) {
                 early if early.is_empty() => {
                     let again = links.is_behind().then_some(LOOK_EVERY);
-                    self.hear(links.ends().chain([notices.arrivals()]), again)
+                    self.receive(links.ends().chain([notices.arrivals()]), again)
                 }
                 early => Ok(early),
             };
@@ -249,7 +249,7 @@ impl<'a> Agent<'a> {
                 self.tell(&FromAgent::Done(done));
             }
             // After the ranks were reaped, so that the notices of those that have ended are told before their ends.
-            let said = notices.hear(&rank_of);
+            let said = notices.receive(&rank_of);
             if !said.is_empty() {
                 self.tell(&FromAgent::Notices(said));
             }
@@ -296,13 +296,13 @@ impl<'a> Agent<'a> {
 
     /// Sleeps until the launcher says something, a signal arrives, one of the `others` is ready, it is time for a word of
     /// one's own, or to look `again`; returns what the launcher has said.
-    fn hear<'b>(
+    fn receive<'b>(
         &mut self,
         others: impl IntoIterator<Item = BorrowedFd<'b>>,
         again: Option<Duration>,
     ) -> Result<Vec<ToAgent>, Stop> {
         let beat = beat(self.orders.lost_after);
-        let lost_at = self.channel.heard() + self.orders.lost_after;
+        let lost_at = self.channel.last_received() + self.orders.lost_after;
         let wake = lost_at.min(self.spoke + beat);
         let left = wake.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         let left = again.map_or(left, |again| again.min(left));
@@ -320,7 +320,7 @@ impl<'a> Agent<'a> {
             self.tell(&FromAgent::Alive);
         }
         let messages = self.channel.pump().map_err(|_| Stop::Abandoned)?;
-        if self.channel.heard().elapsed() > self.orders.lost_after {
+        if self.channel.last_received().elapsed() > self.orders.lost_after {
             // Nor can who was stopped since.
             if !held_up(&mut self.awake, self.orders.lost_after) {
                 return Err(Stop::Abandoned);

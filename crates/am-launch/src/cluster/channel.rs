@@ -126,10 +126,10 @@ pub(crate) struct Channel {
     leaving: Vec<u8>,
     /// Frames that wait for the keys.
     early: Vec<Vec<u8>>,
-    /// Why nothing more can be said or heard, to be told after what had been heard before.
+    /// Why nothing more can be sent or received, to be reported after what had been received before.
     failed: Option<Failure>,
     /// When something came last.
-    heard: Instant,
+    last_received: Instant,
 }
 
 impl std::fmt::Debug for Channel {
@@ -167,7 +167,7 @@ impl Channel {
             leaving: Vec::new(),
             early: Vec::new(),
             failed: None,
-            heard: Instant::now(),
+            last_received: Instant::now(),
         };
         if side == Side::Client {
             channel.greet();
@@ -176,13 +176,13 @@ impl Channel {
     }
 
     /// When something came last, or the channel was made.
-    pub(crate) fn heard(&self) -> Instant {
-        self.heard
+    pub(crate) fn last_received(&self) -> Instant {
+        self.last_received
     }
 
     /// This side was held up: what the other end may have said meanwhile, it may still have to say.
     pub(crate) fn excuse(&mut self) {
-        self.heard = Instant::now();
+        self.last_received = Instant::now();
     }
 
     /// The address of this end.
@@ -408,7 +408,7 @@ impl Channel {
                 Ok(0) => return Err(ChannelError::HungUp),
                 Ok(length) => {
                     self.arrived.extend_from_slice(&buffer[..length]);
-                    self.heard = Instant::now();
+                    self.last_received = Instant::now();
                     if !self.proven {
                         return Ok(());
                     }

@@ -1,4 +1,4 @@
-//! The launcher's loop of a job on several hosts: hears signals and agents, and carries out what the policy orders.
+//! The launcher's loop of a job on several hosts: receives signals and agents, and carries out what the policy orders.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -79,15 +79,15 @@ struct HostMonitor {
     /// The ranks whose end is not known.
     live: Vec<u32>,
     over: bool,
-    heard: Instant,
+    last_received: Instant,
 }
 
 impl HostMonitor {
     fn new(state: HostState, now: Instant) -> Self {
-        Self { live: state.ranks.clone(), state, over: false, heard: now }
+        Self { live: state.ranks.clone(), state, over: false, last_received: now }
     }
 
-    /// Whether there is nothing more to hear from it.
+    /// Whether there is nothing more to receive from it.
     fn is_done(&self) -> bool {
         self.over || self.state.channel.is_none()
     }
@@ -122,7 +122,7 @@ impl ClusterMonitor<'_> {
                 }
             }
             let excused = held_up(&mut self.awake, self.hosts.lost_after);
-            self.hear();
+            self.receive();
             if excused {
                 self.excuse();
             }
@@ -178,14 +178,14 @@ impl ClusterMonitor<'_> {
         }
     }
 
-    /// Hears what agents report.
-    fn hear(&mut self) {
+    /// Receives what agents report.
+    fn receive(&mut self) {
         for index in 0..self.monitors.len() {
             let monitor = &mut self.monitors[index];
             let Some(channel) = &mut monitor.state.channel else { continue };
             match channel.pump::<FromAgent>() {
                 Ok(words) => {
-                    monitor.heard = channel.heard();
+                    monitor.last_received = channel.last_received();
                     words.into_iter().for_each(|word| self.take(index, word));
                 }
                 Err(_) if monitor.over => monitor.state.channel = None,
@@ -254,7 +254,7 @@ impl ClusterMonitor<'_> {
             if monitor.is_done() {
                 continue;
             }
-            let late = monitor.heard.elapsed() > self.hosts.lost_after;
+            let late = monitor.last_received.elapsed() > self.hosts.lost_after;
             // Who was stopped a moment ago may have missed what was said.
             if late && held_up(&mut self.awake, self.hosts.lost_after) {
                 self.excuse();
@@ -276,7 +276,7 @@ impl ClusterMonitor<'_> {
     fn excuse(&mut self) {
         let channels = self.monitors.iter_mut().filter_map(|monitor| monitor.state.channel.as_mut());
         channels.for_each(Channel::excuse);
-        self.monitors.iter_mut().for_each(|monitor| monitor.heard = Instant::now());
+        self.monitors.iter_mut().for_each(|monitor| monitor.last_received = Instant::now());
     }
 
     /// A host is lost, and with it those of its ranks that had not ended. They die there when the agent misses its launcher.
@@ -333,7 +333,7 @@ impl ClusterMonitor<'_> {
         let mut wake = self.spoke + beat(self.hosts.lost_after);
         wake = self.policy.wake_at().map_or(wake, |at| at.min(wake));
         for monitor in self.monitors.iter().filter(|monitor| !monitor.is_done()) {
-            wake = wake.min(monitor.heard + self.hosts.lost_after);
+            wake = wake.min(monitor.last_received + self.hosts.lost_after);
             // What is due soon after such an event needs no exact time.
             if monitor.state.ended.is_some() || self.killed.is_some() || self.policy.is_over() {
                 wake = wake.min(now + Duration::from_millis(100));

@@ -97,7 +97,7 @@ impl RendezvousLinks {
     pub(crate) fn flush(&mut self, until: Instant) {
         let Self::Root(channels) = self else { return };
         for (_, channel) in channels {
-            // What a leaf says meanwhile, it says after having heard this.
+            // What a leaf says meanwhile, it says after having received this.
             while channel.queued() > 0 && channel.push().is_ok() {
                 if channel.queued() > 0 && (poll_out(channel, until) || Instant::now() >= until) {
                     break;

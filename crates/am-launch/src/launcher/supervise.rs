@@ -1,4 +1,4 @@
-//! The launcher's loop: hears signals, reaps ranks and carries out what the policy orders, sleeping in between.
+//! The launcher's loop: receives signals, reaps ranks and carries out what the policy orders, sleeping in between.
 
 use std::fs;
 use std::process::Child;
@@ -80,7 +80,7 @@ pub(crate) fn supervise(
             spec.log_verbose(&format!("rank {rank} {end} after {:.3} s", began.elapsed().as_secs_f64()));
         }
         // After the ranks were reaped, so that the notices of those that have ended are all there.
-        for notice in notices.hear(members) {
+        for notice in notices.receive(members) {
             let orders = policy.noticed(notice, Instant::now());
             obey(spec, ranks, &mut policy, orders);
         }

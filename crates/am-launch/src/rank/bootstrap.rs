@@ -89,7 +89,7 @@ enum State {
 #[non_exhaustive]
 pub enum ExchangeError {
     /// The thread that hears from the launcher can't be started.
-    #[error("no thread to hear from the launcher: {0}")]
+    #[error("no thread to receive from the launcher: {0}")]
     Thread(io::Error),
     /// A rank's part of an exchange is too long.
     #[error("{bytes} bytes to exchange exceed the limit of {LONGEST_PART}")]
@@ -269,7 +269,7 @@ impl Bootstrap {
         LocalRendezvous::new(name, self.ranks(), self.limit)
     }
 
-    /// Those that would be waited for in vain are heard of until the return value is dropped.
+    /// Those that would be waited for in vain are reported until the return value is dropped.
     fn watch(&self, label: &str) -> Result<Watch, MeetError> {
         match self.begun() {
             Ok(state) => match &*state {
@@ -374,7 +374,7 @@ impl LauncherLink {
         let (link, (sender, gathered)) = (Arc::new(link), channel());
         let (writer, listeners) = (Arc::new(Mutex::new(Arc::clone(&link))), Arc::<Listeners>::default());
         let ours = Self { known: Arc::clone(&known), listeners: Arc::clone(&listeners), writer, gathered };
-        let hear = move || {
+        let receive = move || {
             listen(&link, ranks, |message| match message {
                 // Nobody exchanges any more; deaths are still news.
                 LauncherMessage::Gathered(parts) => drop(sender.send(parts)),
@@ -384,7 +384,7 @@ impl LauncherLink {
                 }
             });
         };
-        thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(hear)?;
+        thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(receive)?;
         Ok(ours)
     }
 
@@ -534,13 +534,13 @@ mod tests {
     #[test]
     fn listeners_may_use_the_job_and_panic() {
         let (listeners, known) = (Listeners::default(), Arc::new(Mutex::new(Known::default())));
-        let heard = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let listen = |name: &'static str| -> Listener {
-            let (heard, known) = (Arc::clone(&heard), Arc::clone(&known));
+            let (received, known) = (Arc::clone(&received), Arc::clone(&known));
             Box::new(move |rank| {
                 // As attaching an endpoint and taking leave do.
                 assert!(known.lock().unwrap().dead.contains(&rank));
-                heard.lock().unwrap().push((name, rank.0));
+                received.lock().unwrap().push((name, rank.0));
             })
         };
         add(&listeners, &known, Box::new(|_| panic!("a listener panics")));
@@ -549,7 +549,7 @@ mod tests {
         add(&listeners, &known, listen("second"));
         note(&listeners, &known, &[Rank(0)]);
         let expected = [("first", 2), ("first", 1), ("second", 2), ("second", 1), ("first", 0), ("second", 0)];
-        assert_eq!(*heard.lock().unwrap(), expected);
+        assert_eq!(*received.lock().unwrap(), expected);
     }
 
     #[test]

@@ -87,16 +87,16 @@ mod tests {
             send_part(link, &[rank]).unwrap();
         }
         for link in [&zero, &one] {
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             listen(link, 3, |message| {
-                heard.push(message);
-                if heard.len() == 2 {
+                received.push(message);
+                if received.len() == 2 {
                     link.shutdown(std::net::Shutdown::Both).unwrap();
                 }
             });
-            heard.sort_by_key(|message| matches!(message, LauncherMessage::Gathered(_)));
+            received.sort_by_key(|message| matches!(message, LauncherMessage::Gathered(_)));
             assert_eq!(
-                heard,
+                received,
                 [
                     LauncherMessage::Failed(vec![Rank(2)]),
                     LauncherMessage::Gathered(vec![vec![0], vec![1], vec![]])

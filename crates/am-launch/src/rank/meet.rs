@@ -394,17 +394,17 @@ pub fn greeting(data: &[u8]) -> bool {
     let (ours, mut theirs) = UnixStream::pair().expect("the system has two more descriptors");
     let mut caller = Caller::admit(ours).expect("both ends are this process");
     let (first, second) = words.split_at(words.len().min(usize::from(*first)));
-    let mut heard = Ok(None);
+    let mut greeting = Ok(None);
     for part in [first, second] {
         theirs.set_nonblocking(true).expect("a new socket can be set so");
         let _ = theirs.write(part);
-        if let Ok(None) = heard {
-            heard = caller.greeting();
+        if let Ok(None) = greeting {
+            greeting = caller.greeting();
         }
         assert!(caller.said.len() <= Caller::LENGTH);
     }
     let expected = words.first_chunk::<{ Caller::LENGTH }>().filter(|words| words.starts_with(&GREETING));
-    assert_eq!(matches!(heard, Ok(Some(_))), expected.is_some(), "{heard:?}");
+    assert_eq!(matches!(greeting, Ok(Some(_))), expected.is_some(), "{greeting:?}");
     expected.is_some()
 }
 

@@ -130,7 +130,7 @@ mod loom_models {
             self.1.notify_one();
         }
 
-        fn hear(&self) {
+        fn wait(&self) {
             let mut rung = self.0.lock().unwrap();
             while !*rung {
                 rung = self.1.wait(rung).unwrap();
@@ -156,7 +156,7 @@ mod loom_models {
             while flag.take() == 0 {
                 announce(sleeper);
                 if !last_look || flag.glance() == 0 {
-                    bell.hear();
+                    bell.wait();
                 }
                 sleeper.rise();
             }

@@ -77,7 +77,7 @@ impl<'a> SimDriver<'a> {
 
     /// Takes over what the job's launcher knows: ranks whose host has stopped, and ranks that left without having had a
     /// session with this one. The others tell it themselves, after everything that they had sent.
-    fn hear_of_departures(&mut self) {
+    fn note_departures(&mut self) {
         if !self.rules.launcher || self.context.losses() == self.losses {
             return;
         }
@@ -142,7 +142,7 @@ impl Driver for SimDriver<'_> {
         self.context.charge(look);
         self.context.charge(costs.row_of(costs.send, sent.0, sent.1));
         self.context.sync();
-        self.hear_of_departures();
+        self.note_departures();
     }
 
     fn send_out(&mut self, lent: Option<BorrowedPayload<'_>>) {

@@ -89,7 +89,7 @@ pub(super) fn work(shared: &Shared) -> Duration {
     }
     let mut now = shared.clock.now();
     let losses = engine.machine.losses();
-    shared.hear(now, &mut engine);
+    shared.take_in_notices(now, &mut engine);
     let mut news = false;
     for _ in 0..VISITS {
         news |= engine.take_in(&mut now, || shared.clock.now(), &mut []);

@@ -120,7 +120,7 @@ impl Program {
             engine.send_out(self.now, lent);
         }
         let news = engine.news != std::mem::replace(&mut self.news, engine.news);
-        shared.hear(self.now, engine);
+        shared.take_in_notices(self.now, engine);
         if engine.take_in(&mut self.now, || shared.clock.now(), early) || news {
             self.woken = true;
             self.backoff.reset();

@@ -190,7 +190,7 @@ impl Shared {
 
     /// Takes in the notices that there are.
     #[inline]
-    pub(super) fn hear(&self, now: Instant, engine: &mut Engine) {
+    pub(super) fn take_in_notices(&self, now: Instant, engine: &mut Engine) {
         if self.notices.any() {
             // Before they are read, so that a later one rings anew.
             let _ = self.bell.read();
@@ -233,7 +233,7 @@ impl Shared {
                 }
                 let mut now = self.clock.now();
                 let losses = engine.machine.losses();
-                self.hear(now, &mut engine);
+                self.take_in_notices(now, &mut engine);
                 let news =
                     engine.take_in(&mut now, || self.clock.now(), &mut []) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);

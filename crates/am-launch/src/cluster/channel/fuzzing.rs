@@ -61,21 +61,21 @@ pub fn stranger(data: &[u8]) -> bool {
 pub fn message(data: &[u8]) -> bool {
     let Some((listener, words)) = data.split_first() else { return false };
     match listener % 5 {
-        0 => hear::<FromAgent>(words).is_some(),
-        1 => hear::<ToAgent>(words).is_some_and(|message| {
+        0 => receive::<FromAgent>(words).is_some(),
+        1 => receive::<ToAgent>(words).is_some_and(|message| {
             if let ToAgent::Start(manifest) = message {
                 read(&manifest);
             }
             true
         }),
-        2 => hear::<FromRank>(words).is_some(),
-        3 => hear::<Answer>(words).is_some_and(|message| {
+        2 => receive::<FromRank>(words).is_some(),
+        3 => receive::<Answer>(words).is_some_and(|message| {
             if let Answer::Table(manifest, _) = message {
                 read(&manifest);
             }
             true
         }),
-        _ => hear::<Orders>(words).is_some(),
+        _ => receive::<Orders>(words).is_some(),
     }
 }
 
@@ -86,7 +86,7 @@ fn read(manifest: &JobManifest) {
 }
 
 /// Both ends prove themselves, one seals these bytes as they are, and the other one takes them for a message.
-fn hear<M: Wire>(words: &[u8]) -> Option<M> {
+fn receive<M: Wire>(words: &[u8]) -> Option<M> {
     let (stream, other) = pair();
     let secret = Secret::none();
     let over = |stream, side| Channel::over(stream, side, &secret).expect("a new socket can be set so");

@@ -13,10 +13,10 @@ fn meet(ours: &Secret, theirs: &Secret) -> [Result<Vec<String>, ChannelError>; 2
     let talk = |stream, side, secret: &Secret| {
         let mut channel = Channel::new(stream, side, secret).unwrap();
         channel.send(&format!("{side:?}"));
-        // The other end may need what is still queued here when this end has heard enough.
-        let heard = channel.wait::<String>(Instant::now() + PATIENCE);
+        // The other end may need what is still queued here when this end has received enough.
+        let received = channel.wait::<String>(Instant::now() + PATIENCE);
         let _ = channel.pump::<String>();
-        heard
+        received
     };
     thread::scope(|scope| {
         let client = scope.spawn(|| talk(TcpStream::connect(address).unwrap(), Side::Client, theirs));
@@ -47,27 +47,27 @@ fn answer(bytes: &[u8]) -> (Result<Vec<String>, ChannelError>, Vec<u8>) {
     stranger.shutdown(std::net::Shutdown::Write).unwrap();
     let secret = Secret::random().unwrap();
     let mut server = Channel::new(listener.accept().unwrap().0, Side::Server, &secret).unwrap();
-    let heard = server.wait(Instant::now() + PATIENCE);
+    let received = server.wait(Instant::now() + PATIENCE);
     drop(server);
     let mut said = Vec::new();
     let _ = stranger.read_to_end(&mut said);
-    (heard, said)
+    (received, said)
 }
 
 #[test]
 fn strangers_get_nothing() {
-    let (heard, said) = answer(b"GET / HTTP/1.1\r\n\r\n");
-    assert!(matches!(heard, Err(ChannelError::Stranger)), "{heard:?}");
+    let (received, said) = answer(b"GET / HTTP/1.1\r\n\r\n");
+    assert!(matches!(received, Err(ChannelError::Stranger)), "{received:?}");
     assert!(said.is_empty());
-    let (heard, said) = answer(b"am-r");
-    assert!(matches!(heard, Err(ChannelError::HungUp)), "{heard:?}");
+    let (received, said) = answer(b"am-r");
+    assert!(matches!(received, Err(ChannelError::HungUp)), "{received:?}");
     assert!(said.is_empty());
 }
 
 #[test]
 fn another_version_is_told_ours() {
-    let (heard, said) = answer(&[&MAGIC[..], &9u16.to_le_bytes(), &[0; NONCE]].concat());
-    assert!(matches!(heard, Err(ChannelError::Version { theirs: 9 })), "{heard:?}");
+    let (received, said) = answer(&[&MAGIC[..], &9u16.to_le_bytes(), &[0; NONCE]].concat());
+    assert!(matches!(received, Err(ChannelError::Version { theirs: 9 })), "{received:?}");
     assert_eq!(said[MAGIC.len()..][..2], PROTOCOL.to_le_bytes());
     assert_eq!(said.len(), GREETING);
 }
@@ -75,8 +75,8 @@ fn another_version_is_told_ours() {
 #[test]
 fn a_long_frame_before_the_proof_is_not_taken_in() {
     let greeting = [&MAGIC[..], &PROTOCOL.to_le_bytes(), &[0; NONCE]].concat();
-    let (heard, _) = answer(&[&greeting[..], &(1u32 << 20).to_le_bytes(), &[0; 100]].concat());
-    assert!(matches!(heard, Err(ChannelError::WrongSecret)), "{heard:?}");
+    let (received, _) = answer(&[&greeting[..], &(1u32 << 20).to_le_bytes(), &[0; 100]].concat());
+    assert!(matches!(received, Err(ChannelError::WrongSecret)), "{received:?}");
 }
 
 /// Both ends of a connection that know each other, server first, and until when they may take.
@@ -95,11 +95,11 @@ fn acquainted() -> (Channel, Channel, Instant) {
 
 /// Hears all until the channel fails.
 fn all(channel: &mut Channel, until: Instant) -> (Vec<String>, ChannelError) {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         match channel.wait::<String>(until) {
-            Ok(words) => heard.extend(words),
-            Err(error) => return (heard, error),
+            Ok(words) => received.extend(words),
+            Err(error) => return (received, error),
         }
     }
 }
@@ -111,8 +111,8 @@ fn changed_frames_are_noticed() {
     let at = client.leaving.len() - 1;
     client.leaving[at] ^= 1;
     client.pump::<String>().unwrap();
-    let heard = server.wait::<String>(until);
-    assert!(matches!(heard, Err(ChannelError::Damaged)), "{heard:?}");
+    let received = server.wait::<String>(until);
+    assert!(matches!(received, Err(ChannelError::Damaged)), "{received:?}");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn what_came_before_a_damaged_frame_is_heard() {
         while server.read().is_ok() {
             assert!(Instant::now() < until);
         }
-        let (heard, error) = all(&mut server, until);
-        assert_eq!(heard, ["first", "second"]);
+        let (received, error) = all(&mut server, until);
+        assert_eq!(received, ["first", "second"]);
         assert!(matches!(error, ChannelError::Damaged), "{error}");
         // It stays so.
         assert!(matches!(server.pump::<String>(), Err(ChannelError::Damaged)));
@@ -155,13 +155,13 @@ fn a_message_that_is_too_long_is_an_error() {
     assert!(error.to_string().contains("exceeds the 16777200 that a channel carries"), "{error}");
     server.send(&"answer".to_owned());
     server.push().unwrap();
-    // What the other end says is heard first.
-    let (heard, error) = all(&mut client, until);
-    assert_eq!(heard, ["answer"]);
+    // What the other end says is received first.
+    let (received, error) = all(&mut client, until);
+    assert_eq!(received, ["answer"]);
     assert!(matches!(error, ChannelError::TooLong { .. }), "{error}");
     drop(client);
-    let (heard, error) = all(&mut server, until);
-    assert_eq!(heard, ["before"]);
+    let (received, error) = all(&mut server, until);
+    assert_eq!(received, ["before"]);
     assert!(matches!(error, ChannelError::HungUp), "{error}");
 }
 

@@ -78,7 +78,7 @@ impl Engine {
         let end = offset.checked_add(bytes.len()).filter(|end| *end <= total);
         let end = end.ok_or(out_of_bounds("a piece is outside its message"))?;
         let pair = context.pair(member);
-        let opened = context.pairs[pair].hear(taken);
+        let opened = context.pairs[pair].acknowledge(taken);
         let stage = context.stage(sequence);
         let mut complete = false;
         match stage {
@@ -250,7 +250,7 @@ impl Engine {
             return Ok(());
         }
         let pair = context.pair(member);
-        let opened = context.pairs[pair].hear(taken);
+        let opened = context.pairs[pair].acknowledge(taken);
         let wanted = match context.stage(sequence) {
             Stage::Gone => {
                 if let Some(failure) = context.refused(sequence) {
@@ -303,7 +303,7 @@ impl Engine {
         let context = &mut self.contexts[index];
         let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
         let pair = context.pair(member);
-        if context.pairs[pair].hear(taken) {
+        if context.pairs[pair].acknowledge(taken) {
             self.make_room(index, pair);
         }
         Ok(())

@@ -122,7 +122,7 @@ impl Pair {
 
     /// Takes in what the other says that it has taken in all; messages may overtake each other. Whether that is
     /// news.
-    pub(super) fn hear(&mut self, taken: u32) -> bool {
+    pub(super) fn acknowledge(&mut self, taken: u32) -> bool {
         let (more, most) = (taken.wrapping_sub(self.taken), self.sent.wrapping_sub(self.taken));
         let news = more > 0 && more <= most;
         if news {
@@ -391,7 +391,7 @@ mod tests {
     fn acknowledgements_may_overtake_each_other() {
         let mut pair = Pair { sent: 2, taken: u32::MAX, ..Pair::default() };
         assert!(pair.has_room(4) && !pair.has_room(3));
-        assert!(pair.hear(1) && !pair.hear(0) && !pair.hear(3));
+        assert!(pair.acknowledge(1) && !pair.acknowledge(0) && !pair.acknowledge(3));
         assert_eq!(pair.taken, 1);
     }
 }

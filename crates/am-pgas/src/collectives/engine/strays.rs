@@ -6,7 +6,7 @@ use crate::collectives::error::Call;
 use crate::collectives::tuning::Tuning;
 use am_core::{Address, HandlerResult};
 
-/// Teams that a member may hear of from another before it has made them; they are made one after the other.
+/// Teams that a member may learn of from another before it has made them; they are made one after the other.
 const STRAY_TEAMS: usize = 16;
 
 #[derive(Debug)]
