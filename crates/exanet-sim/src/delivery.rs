@@ -5,7 +5,7 @@ use crate::nic::{Nack, Nic, PacketError};
 use am_core::{Instant, Span};
 
 /// The packet that tells a peer that it is lost, too short for any other.
-pub(crate) const LOST: [u8; 1] = [0];
+pub(crate) const LOSS_NOTICE: [u8; 1] = [0];
 /// How often a lost peer is told unless it can be reached, each time as long as the interface tries.
 const TRIES: u32 = 16;
 /// How many times as long as the first a wait for a full mailbox may be.
@@ -123,9 +123,9 @@ struct Untold {
 
 /// Peers that could not be reached, and cannot find out themselves that they are lost for it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Farewells(Vec<Untold>);
+pub(crate) struct LossNotices(Vec<Untold>);
 
-impl Farewells {
+impl LossNotices {
     /// A peer is to be told.
     pub(crate) fn add(&mut self, peer: u32) {
         self.0.push(Untold { peer, tries: 0, sent: false });
@@ -144,7 +144,7 @@ impl Farewells {
     pub(crate) fn send(&mut self, nic: &Nic<'_>) {
         for untold in self.0.iter_mut().filter(|untold| !untold.sent) {
             let Some(address) = nic.address(untold.peer) else { continue };
-            match nic.pkt_send(address, &LOST) {
+            match nic.pkt_send(address, &LOSS_NOTICE) {
                 Ok(_) => untold.sent = true,
                 // The interface wakes this rank when there is room.
                 Err(PacketError::Full { .. }) => return,

@@ -6,7 +6,7 @@
 //! | 4..8 | the sender |
 //! | 8..12 | number in the sender's sequence to this receiver |
 //! | 12 | kind |
-//! | 13 | handler; of a farewell, how the sender leaves |
+//! | 13 | handler; of a departure, how the sender leaves |
 //! | 14 | number of arguments |
 //! | 15 | messages between cores that were handled |
 //! | 16..18 | requests that were handled |
@@ -35,9 +35,9 @@ pub(crate) enum Kind {
     /// Nothing but credits.
     Credit,
     /// The last frame of a sender that leaves.
-    Farewell,
+    Departure,
     /// The answer to it.
-    Heard,
+    DepartureAck,
 }
 
 /// A peer broke the protocol.
@@ -92,8 +92,8 @@ impl Kind {
             Self::Reply(category) => 6 + category as u8,
             Self::Control => 9,
             Self::Credit => 10,
-            Self::Farewell => 11,
-            Self::Heard => 12,
+            Self::Departure => 11,
+            Self::DepartureAck => 12,
         }
     }
 
@@ -105,8 +105,8 @@ impl Kind {
             6..9 => Some(Self::Reply(category)),
             9 => Some(Self::Control),
             10 => Some(Self::Credit),
-            11 => Some(Self::Farewell),
-            12 => Some(Self::Heard),
+            11 => Some(Self::Departure),
+            12 => Some(Self::DepartureAck),
             _ => None,
         }
     }

@@ -86,7 +86,7 @@
 //!
 //! The crate is experimental.
 //!
-//! * After a fork only the parent may use the endpoint; this is not checked. A child that drops its copy says farewell in the parent's
+//! * After a fork only the parent may use the endpoint; this is not checked. A child that drops its copy announces a departure in the parent's
 //!   name, and memory is not kept from the child.
 //! * An injected frame that fails later leaves a hole in its sender's sequence: the receiver holds what follows, and the pair hangs.
 //! * A peer that is stopped can take the buffers that all peers share: sends to others are then refused, and a Long payload larger than

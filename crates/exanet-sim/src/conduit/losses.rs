@@ -29,7 +29,7 @@ impl Conduit<'_> {
             return;
         }
         self.lose(peer, LossCause::Silent);
-        self.farewells.add(peer);
+        self.loss_notices.add(peer);
     }
 
     /// Sends again what full mailboxes refused. Whether it did anything.
@@ -40,9 +40,9 @@ impl Conduit<'_> {
             if nack == Nack::Unreachable {
                 self.unreachable(peer);
             }
-            self.farewells.refused(peer, nack);
+            self.loss_notices.refused(peer, nack);
         }
-        self.farewells.send(&self.nic);
+        self.loss_notices.send(&self.nic);
         done
     }
 }

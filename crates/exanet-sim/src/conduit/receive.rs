@@ -5,7 +5,7 @@ use super::frame::{Frame, Header, LEAD, Malformed, packets};
 use super::reply_path::ConduitReplyPath;
 use super::stages::Purpose;
 use super::transport::{Conduit, EndedOperation};
-use crate::delivery::LOST;
+use crate::delivery::LOSS_NOTICE;
 use crate::nic::{Fault, Message, Progress};
 use am_core::segment::Memory;
 use am_core::transport::{Arrival, OperationFault, Sink};
@@ -114,7 +114,7 @@ impl Conduit<'_> {
         if self.presence.faulty.contains(Peer(from)) {
             return;
         }
-        if message.data() == LOST {
+        if message.data() == LOSS_NOTICE {
             return self.lose(from, LossCause::Silent);
         }
         // What its credits let a peer have under way: frames of the largest size, and credits.

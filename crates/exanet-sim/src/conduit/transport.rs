@@ -5,7 +5,7 @@ use super::peers::{PeerState, Peers};
 use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use super::stages::{Stage, Stages};
-use crate::delivery::{Farewells, Refusals};
+use crate::delivery::{LossNotices, Refusals};
 use crate::nic::{Access, HostMemory, Nic};
 use am_core::transport::{
     Body, CreditSnapshot, NativeOneSided, OperationFault, Refused, ReplyBound, RequestHeader, Sink, Ticket,
@@ -73,7 +73,7 @@ pub struct Conduit<'a> {
     /// How many had departed or were faulty when operations on them were ended.
     pub(super) swept: (u32, usize),
     /// Peers that are lost for this rank alone and are to be told.
-    pub(super) farewells: Farewells,
+    pub(super) loss_notices: LossNotices,
 }
 
 /// The end of an operation that the core was not told of yet.
@@ -121,7 +121,7 @@ impl<'a> Conduit<'a> {
             last_busy_peer: 0,
             bare_given: 0,
             swept: (0, 0),
-            farewells: Farewells::default(),
+            loss_notices: LossNotices::default(),
             nic,
             shared,
         }

@@ -4,7 +4,7 @@ use super::config::MpiConfig;
 use super::machine::{Action, Machine, Selector, Stream, note_value};
 use super::packet::{Control, Kind};
 use super::{Counts, MpiError, Status};
-use crate::delivery::{Farewells, LOST, Refusals, Turns};
+use crate::delivery::{LOSS_NOTICE, LossNotices, Refusals, Turns};
 use crate::nic::{
     Access, Fault, HostMemory, Message, Nack, Nic, Notify, PACKET, PacketError, Paging, Progress, RdmaError,
     TransferId,
@@ -134,7 +134,7 @@ pub struct Mpi<'a> {
     /// Half of what the library costs for a message.
     half: Span,
     refusals: Refusals,
-    farewells: Farewells,
+    loss_notices: LossNotices,
     departures: u32,
     pub(super) collective: Collective,
 }
@@ -175,7 +175,7 @@ impl<'a> Mpi<'a> {
             communicators: 1,
             half,
             refusals: Refusals::new(busy_wait),
-            farewells: Farewells::default(),
+            loss_notices: LossNotices::default(),
             departures: 0,
             collective: Collective::default(),
             nic,
@@ -416,9 +416,9 @@ impl<'a> Mpi<'a> {
             if nack == Nack::Unreachable {
                 self.unreachable(peer);
             }
-            self.farewells.refused(peer, nack);
+            self.loss_notices.refused(peer, nack);
         }
-        self.farewells.send(&self.nic);
+        self.loss_notices.send(&self.nic);
         found |= self.notice_departures();
         // A mailbox does not hold more than these at once.
         for _ in 0..if glance.mail { self.nic.parameters().packetizer.mailbox } else { 0 } {
@@ -462,7 +462,7 @@ impl<'a> Mpi<'a> {
     fn unreachable(&mut self, peer: u32) {
         if !self.machine.is_lost(peer) && self.nic.context().known_status(peer) == PeerStatus::Active {
             self.machine.lose(peer);
-            self.farewells.add(peer);
+            self.loss_notices.add(peer);
         }
     }
 
@@ -475,7 +475,7 @@ impl<'a> Mpi<'a> {
         let decoded = Control::decode(message.data());
         let peer = &mut self.peers[from as usize];
         let placed = decoded.map(|(turn, ..)| peer.came.put(turn, message, MOST));
-        if message.data() == LOST || !matches!(placed, Some(Ok(()))) {
+        if message.data() == LOSS_NOTICE || !matches!(placed, Some(Ok(()))) {
             return self.machine.lose(from);
         }
         while let Some(message) = self.peers[from as usize].came.next() {

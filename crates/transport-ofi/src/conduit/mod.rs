@@ -75,7 +75,7 @@ impl Settings {
     /// Frames of peers that can be under way to this endpoint at once: the slots that its wire needs.
     pub fn slots(peers: u32, window: u32) -> u32 {
         // Of each peer: its requests, its messages between cores, for each request and message of ours a credit, for each request
-        // a reply, and two for farewells.
+        // a reply, and two for departures.
         (peers - 1) * (3 * window + 2 * CONTROLS + 2) + 2
     }
 }
@@ -245,12 +245,12 @@ impl<W: Wire> Machine<W> {
             self.flush_queues();
         }
         if !self.answers.is_empty() {
-            self.answer_farewells();
+            self.acknowledge_departures();
         }
     }
 
     /// Answers peers that leave, once nothing towards them is under way: then they may be gone, and no operation misses them.
-    fn answer_farewells(&mut self) {
+    fn acknowledge_departures(&mut self) {
         let mut index = 0;
         while let Some(&to) = self.answers.get(index) {
             let lost = self.faulty.contains(Peer(to));
@@ -260,7 +260,7 @@ impl<W: Wire> Machine<W> {
             }
             self.answers.swap_remove(index);
             if !lost {
-                self.transmit(to, &Outgoing::bare(Kind::Heard));
+                self.transmit(to, &Outgoing::bare(Kind::DepartureAck));
             }
         }
     }

@@ -6,8 +6,8 @@ use crate::frame::{Credits, Header, Kind, Malformed};
 use crate::wire::{Fault, Wire};
 use am_core::{LossCause, Peer, PeerStatus, Words};
 
-/// How a sender leaves, in its farewell.
-pub(super) mod farewell {
+/// How a sender leaves, in its departure.
+pub(super) mod departure {
     pub(crate) const FINISHED: u8 = 0;
     pub(crate) const LEFT: u8 = 1;
     pub(crate) const PANICKED: u8 = 2;
@@ -91,11 +91,11 @@ impl<W: Wire> Machine<W> {
         let peer = self.peers.of(from);
         peer.next_in = peer.next_in.wrapping_add(1);
         match kind {
-            Kind::Farewell => {
+            Kind::Departure => {
                 self.release(frame);
                 self.take_leave(from, how);
             }
-            Kind::Heard => {
+            Kind::DepartureAck => {
                 peer.heard = true;
                 self.release(frame);
             }
@@ -115,9 +115,9 @@ impl<W: Wire> Machine<W> {
     /// A peer leaves. What it had sent before is here.
     fn take_leave(&mut self, from: u32, how: u8) {
         let status = match how {
-            farewell::FINISHED => PeerStatus::Finished,
-            farewell::LEFT => PeerStatus::Lost(LossCause::Left),
-            farewell::PANICKED => PeerStatus::Lost(LossCause::Panicked),
+            departure::FINISHED => PeerStatus::Finished,
+            departure::LEFT => PeerStatus::Lost(LossCause::Left),
+            departure::PANICKED => PeerStatus::Lost(LossCause::Panicked),
             _ => return self.lose(from, LossCause::Faulty),
         };
         let peer = self.peers.of(from);
@@ -167,7 +167,7 @@ impl<W: Wire> Machine<W> {
         self.place(&header, rest)?;
         self.collect(from, header.credits)?;
         match header.kind {
-            Kind::Credit | Kind::Farewell | Kind::Heard => return Ok(None),
+            Kind::Credit | Kind::Departure | Kind::DepartureAck => return Ok(None),
             Kind::Request(_) | Kind::OneWay(_) => {
                 self.count(from, Credits { handled: 1, freed: header.kind.allows_reply().into(), controls: 0 })?;
             }

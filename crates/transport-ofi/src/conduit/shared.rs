@@ -91,7 +91,7 @@ impl<W: Wire> Conduit<W> {
     /// The state. Whoever holds it must not call a handler.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Machine<W>> {
-        // A panic while it was held was this crate's own; what follows can only be worse without the farewell.
+        // A panic while it was held was this crate's own; what follows can only be worse without the departure.
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

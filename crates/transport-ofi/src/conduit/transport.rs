@@ -1,6 +1,6 @@
 //! The contract's calls.
 
-use super::receive::{Delivery, farewell};
+use super::receive::{Delivery, departure};
 use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use super::shared::Conduit;
@@ -33,16 +33,16 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 impl<W: Wire> Machine<W> {
     /// Tells everyone that this endpoint leaves, and waits until they know, and all that was sent has been taken over; no longer than
     /// the settings say for those who do not answer.
-    fn say_farewell(&mut self, how: Departure, clock: &Clock) {
+    fn announce_departure(&mut self, how: Departure, clock: &Clock) {
         self.pay_all();
         self.departing = true;
         while let Some(frame) = self.ready.pop_front() {
             self.release(frame);
         }
         let handler = match how {
-            Departure::Finished => farewell::FINISHED,
-            Departure::Left => farewell::LEFT,
-            Departure::Panicked => farewell::PANICKED,
+            Departure::Finished => departure::FINISHED,
+            Departure::Left => departure::LEFT,
+            Departure::Panicked => departure::PANICKED,
         };
         let (me, peers) = (self.me(), self.peers.len());
         let mut untold: Vec<u32> = (0..peers).filter(|to| *to != me).collect();
@@ -58,7 +58,7 @@ impl<W: Wire> Machine<W> {
                 }
                 if active {
                     self.peers.of(to).told = true;
-                    self.transmit(to, &Outgoing { handler, ..Outgoing::bare(Kind::Farewell) });
+                    self.transmit(to, &Outgoing { handler, ..Outgoing::bare(Kind::Departure) });
                 }
                 false
             });
@@ -149,7 +149,7 @@ impl<W: Wire> Membership for Conduit<W> {
         if std::mem::replace(&mut self.departed, true) {
             return;
         }
-        self.lock().say_farewell(how, &self.clock);
+        self.lock().announce_departure(how, &self.clock);
         if let Some(call) = self.when_departed.take() {
             call();
         }
@@ -372,7 +372,7 @@ impl<W: Wire> Conduit<W> {
             }
             Kind::Reply(category) => sink.reply(arrival(category)),
             Kind::Control => sink.control(from, args, payload),
-            Kind::Credit | Kind::Farewell | Kind::Heard => {}
+            Kind::Credit | Kind::Departure | Kind::DepartureAck => {}
         }
     }
 }

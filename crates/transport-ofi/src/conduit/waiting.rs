@@ -160,7 +160,7 @@ pub struct FailureNotifier {
 
 impl FailureNotifier {
     /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its next poll, and is
-    /// woken if it waits. Only the first end of a rank counts, and its own farewell counts more. Nothing happens if the job has no such
+    /// woken if it waits. Only the first end of a rank counts, and its own departure counts more. Nothing happens if the job has no such
     /// rank, if it is the endpoint's own, or if the endpoint is no more. Does not block; allocates a few bytes.
     pub fn lost(&self, rank: Rank, cause: LossCause) {
         let Some(notices) = self.notices.upgrade() else { return };
