@@ -47,13 +47,13 @@ impl Pool {
 
     /// So many bytes, filled, that find their way back here by themselves.
     #[inline]
-    pub fn lend(self: &Rc<Self>, len: u32, fill: impl FnOnce(&mut [u8])) -> Lent {
-        Lent { bytes: self.fill(len, fill), pool: Rc::clone(self) }
+    pub fn lend(self: &Rc<Self>, len: u32, fill: impl FnOnce(&mut [u8])) -> PooledBytes {
+        PooledBytes { bytes: self.fill(len, fill), pool: Rc::clone(self) }
     }
 
     /// A copy of some bytes that finds its way back here by itself.
     #[inline]
-    pub fn lend_copy(self: &Rc<Self>, bytes: &[u8]) -> Lent {
+    pub fn lend_copy(self: &Rc<Self>, bytes: &[u8]) -> PooledBytes {
         self.lend(bytes.len() as u32, |buffer| buffer.copy_from_slice(bytes))
     }
 
@@ -105,12 +105,12 @@ impl fmt::Debug for Bytes {
 
 /// Bytes under way that go back to their pool when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Lent {
+pub struct PooledBytes {
     bytes: Bytes,
     pool: Rc<Pool>,
 }
 
-impl Deref for Lent {
+impl Deref for PooledBytes {
     type Target = [u8];
 
     #[inline]
@@ -119,7 +119,7 @@ impl Deref for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBytes {
     #[inline]
     fn drop(&mut self) {
         self.pool.give(std::mem::take(&mut self.bytes));

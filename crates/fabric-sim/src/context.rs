@@ -1,7 +1,7 @@
 //! A rank's handle to the machine: time, sending, receiving, waiting.
 
 use crate::device::{Device, Mailbox, Packet};
-use crate::device_context::{About, DeviceContext, Outgoing};
+use crate::device_context::{DeviceContext, Outgoing, PacketId};
 use crate::engine::Engine;
 use crate::error::WaitFor;
 use crate::random::splitmix64;
@@ -259,9 +259,9 @@ impl<'a, D: Device> Context<'a, D> {
     }
 
     /// Adds a span of this rank's program to the trace, if there is one: a message's life, a phase of the program.
-    pub fn record(&self, name: &'static str, about: impl Into<About>, begin: Instant, end: Instant) {
+    pub fn record(&self, name: &'static str, about: impl Into<PacketId>, begin: Instant, end: Instant) {
         if let Some(spans) = &mut self.machine.borrow_mut().core.spans {
-            let About { number: packet, from, to } = about.into();
+            let PacketId { number: packet, from, to } = about.into();
             spans.push(TraceSpan {
                 packet,
                 from,

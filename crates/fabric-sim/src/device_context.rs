@@ -60,7 +60,7 @@ impl<B> Outgoing<B> {
 
 /// Whom a span or a stage's work is for: a packet, or whatever else has a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct PacketId {
     /// The packet's number, or a message's.
     pub number: u64,
     /// The sending rank.
@@ -69,7 +69,7 @@ pub struct About {
     pub to: u32,
 }
 
-impl<B> From<&Packet<B>> for About {
+impl<B> From<&Packet<B>> for PacketId {
     fn from(packet: &Packet<B>) -> Self {
         Self { number: packet.number, from: packet.from, to: packet.to }
     }
@@ -77,7 +77,7 @@ impl<B> From<&Packet<B>> for About {
 
 /// When work enters a stage and leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct StageTimes {
     /// It enters.
     pub enters: Instant,
     /// It leaves.
@@ -249,12 +249,12 @@ impl<B: Clone> DeviceContext<'_, B> {
     ///
     /// # Panics
     /// If the device has no such stage.
-    pub fn serve(&mut self, stage: usize, at: Instant, bytes: u32, about: impl Into<About>) -> Served {
+    pub fn serve(&mut self, stage: usize, at: Instant, bytes: u32, about: impl Into<PacketId>) -> StageTimes {
         let node = &mut self.core.nodes[self.node as usize];
         let slowness = node.slowness;
         let (name, server) = &mut node.own[stage];
         let (enters, leaves) = server.serve(at.0, bytes, slowness);
-        let (name, served) = (*name, Served { enters: Instant(enters), leaves: Instant(leaves) });
+        let (name, served) = (*name, StageTimes { enters: Instant(enters), leaves: Instant(leaves) });
         if self.tracing() {
             self.record(name, about, served.enters, served.leaves);
         }
@@ -267,9 +267,9 @@ impl<B: Clone> DeviceContext<'_, B> {
     }
 
     /// Adds a span of this node to the trace, if there is one.
-    pub fn record(&mut self, name: &'static str, about: impl Into<About>, begin: Instant, end: Instant) {
+    pub fn record(&mut self, name: &'static str, about: impl Into<PacketId>, begin: Instant, end: Instant) {
         if let Some(spans) = &mut self.core.spans {
-            let About { number: packet, from, to } = about.into();
+            let PacketId { number: packet, from, to } = about.into();
             spans.push(TraceSpan {
                 packet,
                 from,

@@ -3,7 +3,7 @@
 use crate::config::Plan;
 use crate::device::{Device, Packet};
 use crate::device_context::DeviceContext;
-use crate::error::{Deadlock, Late, WaitFor, Waiting};
+use crate::error::{DeadlineMissed, Deadlock, WaitFor, Waiting};
 use crate::fault_rng::FaultRng;
 use crate::faults::ScheduledFault;
 use crate::in_flight::{Flight, InFlight};
@@ -102,7 +102,7 @@ pub(crate) enum NextStep {
     /// Nothing: all ranks have ended, or the others will never go on.
     End,
     /// Nothing: what comes next comes after the deadline.
-    Late,
+    DeadlineMissed,
 }
 
 impl<B: Clone> Core<B> {
@@ -359,9 +359,9 @@ impl<D: Device> Engine<D> {
         while self.core.remaining != 0 {
             if self.settle(self.core.deadline) {
                 if self.turn.is_some() || !self.core.queue.is_empty() {
-                    return NextStep::Late;
+                    return NextStep::DeadlineMissed;
                 }
-                // Who looks for an end in order although it waits for something else learns it late rather than
+                // Who looks for an end in order although it waits for something else learns it deadline_missed rather than
                 // never.
                 if !self.core.tell_the_rest(self.core.time) {
                     return NextStep::End;
@@ -401,8 +401,8 @@ impl<D: Device> Engine<D> {
         Deadlock { at, waiting, held: self.core.outages.iter().map(|link| link.held.len()).sum() }
     }
 
-    pub(crate) fn late(&self) -> Late {
+    pub(crate) fn deadline_missed(&self) -> DeadlineMissed {
         let Core { deadline, remaining, .. } = self.core;
-        Late { deadline: Instant(deadline), remaining, waiting: self.waiting() }
+        DeadlineMissed { deadline: Instant(deadline), remaining, waiting: self.waiting() }
     }
 }

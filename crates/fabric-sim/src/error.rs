@@ -144,7 +144,7 @@ fn some(waiting: &[Waiting], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// Who had not ended by the [deadline](crate::Config::deadline_ns).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Late {
+pub struct DeadlineMissed {
     /// The deadline.
     pub deadline: Instant,
     /// Ranks that had not returned.
@@ -153,7 +153,7 @@ pub struct Late {
     pub waiting: Vec<Waiting>,
 }
 
-impl fmt::Display for Late {
+impl fmt::Display for DeadlineMissed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (remaining, deadline) = (self.remaining, self.deadline.since(Instant(0)));
         write!(f, "{remaining} ranks have not ended by the deadline of {deadline}")?;
@@ -195,5 +195,5 @@ pub enum RunError {
     Deadlock(Box<Deadlock>),
     /// The deadline has passed.
     #[error("{0}")]
-    Late(Box<Late>),
+    DeadlineMissed(Box<DeadlineMissed>),
 }

@@ -122,7 +122,9 @@ fn drive<D: Device>(machine: &RefCell<Engine<D>>, coroutines: &mut Ranks) -> Res
             NextStep::Resume(rank) => rank,
             NextStep::End if machine.borrow().core.remaining == 0 => return Ok(()),
             NextStep::End => return Err(RunError::Deadlock(Box::new(machine.borrow().deadlock()))),
-            NextStep::Late => return Err(RunError::Late(Box::new(machine.borrow().late()))),
+            NextStep::DeadlineMissed => {
+                return Err(RunError::DeadlineMissed(Box::new(machine.borrow().deadline_missed())));
+            }
         };
         let resumed = catch_unwind(AssertUnwindSafe(|| coroutines[rank as usize].resume(())));
         match resumed {

@@ -7,7 +7,7 @@
 use super::address::Address;
 use super::errors::Nack;
 use super::mutation::{Defects, Mutation};
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 use std::collections::VecDeque;
 
 /// The most bytes of a control packet.
@@ -71,7 +71,7 @@ impl Mailbox {
 pub(crate) struct Letter {
     /// The rank that it is for.
     pub(crate) to: u32,
-    pub(crate) data: Lent,
+    pub(crate) data: PooledBytes,
 }
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::sequence::{Answer, WINDOW};
 use super::transfer::{Notify, TransferId};
 use super::wire::{Body, Cells, Content, ReadRequest, Wire};
 use am_core::{Instant, PeerStatus, Span};
-use fabric_sim::{About, DeviceContext, Outgoing};
+use fabric_sim::{DeviceContext, Outgoing, PacketId};
 
 /// Units of a node beyond which no blocks are begun, so that control packets have room.
 const BLOCKS: u32 = WINDOW / 2;
@@ -181,7 +181,7 @@ impl Exanet {
             UnitKind::Watch { id, .. } => Content::Watch(*id),
         };
         let bytes = if let Content::Packet(_, data) = &content { data.len() as u32 } else { REQUEST };
-        let served = port.serve(PACKET_TX, port.now(), bytes, About { number: number.into(), from, to });
+        let served = port.serve(PACKET_TX, port.now(), bytes, PacketId { number: number.into(), from, to });
         let body = Wire(Body::Unit(number, content));
         port.send_as(Outgoing { at: Some(served.leaves), ..Outgoing::new(from, to, bytes, body) });
         let again = self.shared.timeout(served.leaves, attempts);
@@ -472,7 +472,7 @@ impl Exanet {
         let floor = self.flow(node).out.live.first().copied().unwrap_or(transfer);
         let cells = Cells { data, at, first, block_len, transfer, blocks, floor, notify, read };
         let count = bytes.div_ceil(cut.cell);
-        let served = port.serve(RDMA_TX, port.now(), bytes, About { number: number.into(), from, to });
+        let served = port.serve(RDMA_TX, port.now(), bytes, PacketId { number: number.into(), from, to });
         let header = Some(count * self.shared.parameters.cell.header_bytes);
         let body = Wire(Body::Unit(number, Content::Cells(cells)));
         // Cells leave while others are being read, but none before it is: the last byte is not on its way

@@ -4,7 +4,7 @@ use super::address::Address;
 use super::errors::Fault;
 use super::sequence::Answer;
 use super::transfer::{Notify, TransferId};
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 
 /// What packets of the simulation carry.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum Body {
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A control packet.
-    Packet(Address, Lent),
+    Packet(Address, PooledBytes),
     /// Asks the other side to write.
     Read(ReadRequest),
     /// What was asked for cannot be read.
@@ -49,7 +49,7 @@ pub(crate) struct ReadRequest {
 /// Some cells of a block of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
-    pub(crate) data: Lent,
+    pub(crate) data: PooledBytes,
     /// Where they go.
     pub(crate) at: u64,
     /// The first of them, of its block.

@@ -8,7 +8,7 @@ use super::replay::{Progress, Receiver, Sender, Verdict, WINDOW};
 use super::rma::wire::Message;
 use super::velo::mailbox::Letter;
 use am_core::{Instant, Span};
-use fabric_sim::{About, DeviceContext, Outgoing, Packet, Served};
+use fabric_sim::{DeviceContext, Outgoing, Packet, PacketId, StageTimes};
 
 /// The channels of a pair of processes. Each is in order and reliable by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Extoll {
         frame: Frame,
         size: Size,
         port: &mut DeviceContext<'_, Wire>,
-    ) -> Served {
+    ) -> StageTimes {
         let timeout = self.shared.costs.timeout;
         let lossy = self.shared.lossy;
         let outbound = self.outbound.at(number);
@@ -145,10 +145,10 @@ impl Extoll {
         frame: Frame,
         size: Size,
         port: &mut DeviceContext<'_, Wire>,
-    ) -> Served {
+    ) -> StageTimes {
         let outbound = self.outbound.at(number);
         let Outbound { from, to, channel, .. } = *outbound;
-        let about = About { number: port.number(), from, to };
+        let about = PacketId { number: port.number(), from, to };
         let (stage, translate) = match channel {
             Channel::Velo => (VELO_TX, Span::ZERO),
             _ => (RMA_TX, self.shared.costs.translate),

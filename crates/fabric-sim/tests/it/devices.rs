@@ -3,7 +3,7 @@
 
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::{
-    About, Config, Context, Device, DeviceContext, LinkParameters, Outgoing, Packet, RunError, Sim, Stage,
+    Config, Context, Device, DeviceContext, LinkParameters, Outgoing, Packet, PacketId, RunError, Sim, Stage,
     StageKind, Topology, WaitFor,
 };
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ fn posted_work_is_done_in_the_order_of_time_although_ranks_run_ahead() {
             _ => {
                 let begin = rank.now();
                 let seen = vec![take(&rank), take(&rank)];
-                rank.record("both", About { number: 9, from: 0, to: 2 }, begin, rank.now());
+                rank.record("both", PacketId { number: 9, from: 0, to: 2 }, begin, rank.now());
                 seen
             }
         },
@@ -177,7 +177,7 @@ fn a_deadline_ends_programs_that_poll_for_ever() {
             _ => {}
         },
     );
-    let Err(RunError::Late(late)) = outcome else { panic!("{outcome:?}") };
+    let Err(RunError::DeadlineMissed(late)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((late.remaining, late.waiting.len(), late.waiting[0].rank), (2, 1, 1));
     assert!(late.to_string().starts_with("2 ranks have not ended by the deadline of 2.000 us; rank 1 waits for"));
 }

@@ -9,7 +9,7 @@ use am_core::transport::{
     Sink, Ticket,
 };
 use am_core::{Payload, Peer, PeerStatus, Resource};
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 use std::collections::VecDeque;
 
 /// Bytes of the largest part of a put or get.
@@ -29,7 +29,7 @@ struct Operation {
 struct EndedOperation {
     ticket: Ticket,
     value: u64,
-    data: Option<Lent>,
+    data: Option<PooledBytes>,
     outcome: Result<(), OperationFault>,
 }
 

@@ -8,7 +8,7 @@ use crate::config::Shared;
 use am_core::one_sided::Atomic;
 use am_core::segment::Memory;
 use am_core::{Instant, PeerStatus, Segment, Span};
-use fabric_sim::{About, Device, DeviceContext, HostMemory, Outgoing, Packet, PagedPeers, Stage};
+use fabric_sim::{Device, DeviceContext, HostMemory, Outgoing, Packet, PacketId, PagedPeers, Stage};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
@@ -200,7 +200,7 @@ impl Interface {
         let mut at = at.max(port.now());
         if self.limited[0] {
             let number = port.number();
-            at = port.serve(INJECT, at, bytes, About { number, from, to }).enters;
+            at = port.serve(INJECT, at, bytes, PacketId { number, from, to }).enters;
         }
         port.send_as(Outgoing { at: Some(at), ..Outgoing::new(from, to, bytes, body) });
     }
@@ -422,7 +422,7 @@ impl Device for Interface {
             return self.acknowledged(to, from, turn, port);
         }
         if self.limited[1] {
-            let about = About::from(&packet);
+            let about = PacketId::from(&packet);
             let leaves = port.serve(EJECT, ready, bytes, about).leaves;
             // It takes the bytes in as they come.
             ready = ready.max(Instant(leaves.0.saturating_sub(self.shared.costs.on_link(bytes.into()).0)));

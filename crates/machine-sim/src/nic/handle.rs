@@ -6,7 +6,7 @@ use super::wire::{Cargo, Content, Message, Parcel, Place};
 use crate::config::Shared;
 use am_core::one_sided::Atomic;
 use am_core::{Instant, PeerStatus, Segment, Span};
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 use fabric_sim::{Context, HostMemory, WaitFor};
 use std::fmt;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ pub struct Finished {
     /// What an atomic operation found.
     pub value: u64,
     /// What a get has brought.
-    pub data: Option<Lent>,
+    pub data: Option<PooledBytes>,
     /// Whether it was done.
     pub outcome: Result<(), Fault>,
 }

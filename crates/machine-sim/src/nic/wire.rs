@@ -2,7 +2,7 @@
 
 use am_core::Instant;
 use am_core::one_sided::Atomic;
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 
 /// A message that has arrived.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub struct Message {
     /// Two words that travel with it.
     pub immediate: [u64; 2],
     /// Its bytes; none if they were placed in memory.
-    pub data: Lent,
+    pub data: PooledBytes,
     /// Its length in bytes, for what it costs.
     pub(crate) size: u64,
 }
@@ -23,7 +23,7 @@ pub(crate) enum Content {
     /// A message; with a place its bytes go to memory, all but the first so many.
     Message {
         immediate: [u64; 2],
-        data: Lent,
+        data: PooledBytes,
         place: Option<Place>,
         called: Instant,
     },
@@ -34,7 +34,7 @@ pub(crate) enum Content {
     /// Write, and then add one to a counter.
     Put {
         at: u64,
-        data: Lent,
+        data: PooledBytes,
         signal: Option<u64>,
         id: u64,
     },
@@ -52,7 +52,7 @@ pub(crate) enum Content {
     Done {
         id: u64,
         value: u64,
-        data: Option<Lent>,
+        data: Option<PooledBytes>,
         refused: bool,
     },
 }

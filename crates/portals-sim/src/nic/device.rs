@@ -10,7 +10,7 @@ use crate::model::{Costs, Parameters};
 use am_core::segment::Memory;
 use am_core::{Instant, Span};
 use fabric_sim::bytes::{Bytes, Pool};
-use fabric_sim::{About, Device, DeviceContext, Outgoing, Packet, Stage};
+use fabric_sim::{Device, DeviceContext, Outgoing, Packet, PacketId, Stage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -171,7 +171,7 @@ impl Portals {
         let Load { from, to, length, body, source } = load;
         let number = port.number();
         self.counters.commands += 1;
-        let served = port.serve(TX, port.now(), length, About { number, from, to });
+        let served = port.serve(TX, port.now(), length, PacketId { number, from, to });
         if served.leaves > port.now() {
             self.slots.push_back(served.leaves);
         }
@@ -219,7 +219,7 @@ impl Portals {
         let costs = &self.shared.costs;
         self.counters.answers += 1;
         let number = port.number();
-        let served = port.serve(REPLY_TX, at, length, About { number, from, to });
+        let served = port.serve(REPLY_TX, at, length, PacketId { number, from, to });
         let at = Some(served.enters + port.slowed(costs.tx) + costs.inject);
         port.send_as(Outgoing { at, number: Some(number), ..Outgoing::new(from, to, length, Wire(body)) });
     }

@@ -2,7 +2,7 @@
 
 use super::atu::{AtuFault, Nla};
 use super::notification::{Command, Notify};
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 
 /// A part of a put, or of the answer to a get.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub(crate) struct Part {
     pub(crate) first: bool,
     pub(crate) last: bool,
     pub(crate) notify: Notify,
-    pub(crate) data: Lent,
+    pub(crate) data: PooledBytes,
 }
 
 #[derive(Clone)]

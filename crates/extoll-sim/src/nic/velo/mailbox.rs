@@ -6,7 +6,7 @@
 
 use super::status::Status;
 use crate::nic::mutation::{Defects, Mutation};
-use fabric_sim::bytes::Lent;
+use fabric_sim::bytes::PooledBytes;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -278,7 +278,7 @@ pub(crate) struct Letter {
     pub(crate) tag: u8,
     pub(crate) mtt: u8,
     pub(crate) error: bool,
-    pub(crate) data: Lent,
+    pub(crate) data: PooledBytes,
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ fn holds<R: 'static>(config: &ExtollConfig, mutation: Mutation, program: impl Fn
     let broken = run(&ExtollConfig { testing, ..config.clone() }, program);
     match broken {
         Ok(_) => panic!("{mutation:?} goes unnoticed"),
-        Err(RunError::Panicked { .. } | RunError::Deadlock(_) | RunError::Late(_)) => {}
+        Err(RunError::Panicked { .. } | RunError::Deadlock(_) | RunError::DeadlineMissed(_)) => {}
         Err(other) => panic!("{mutation:?} ends in {other}, which is no sign of it"),
     }
 }

@@ -71,7 +71,7 @@ impl Descriptor {
 
 /// An operation as its events tell of it.
 #[derive(Clone, Copy)]
-pub(crate) struct About {
+pub(crate) struct EventDetails {
     pub(crate) initiator: ProcessId,
     pub(crate) pt_index: u32,
     pub(crate) match_bits: u64,
@@ -288,7 +288,7 @@ impl Interface {
 
     /// Unlinks a descriptor that has become inactive and wants that. `now` may lie before what has been given to
     /// it.
-    fn settle(&mut self, md: Key, about: About, at: Instant) {
+    fn settle(&mut self, md: Key, about: EventDetails, at: Instant) {
         let Some(descriptor) = self.descriptors.get_mut(md) else { return };
         if descriptor.active()
             || descriptor.unlink == Unlink::Retain
@@ -310,11 +310,11 @@ impl Interface {
 
     /// Lets an event of a descriptor come.
     #[inline]
-    fn post(&mut self, md: Key, kind: EventKind, about: About, at: Instant) {
+    fn post(&mut self, md: Key, kind: EventKind, about: EventDetails, at: Instant) {
         let Some(Descriptor { md: Md { eq: Some(eq), user_ptr, .. }, .. }) = self.descriptors.get(md) else {
             return;
         };
-        let About { initiator, pt_index, match_bits, hdr_data, rlength, mlength, offset } = about;
+        let EventDetails { initiator, pt_index, match_bits, hdr_data, rlength, mlength, offset } = about;
         let mlength = if self.defects.has(Mutation::HideTruncation) { rlength } else { mlength };
         let (user_ptr, md) = (*user_ptr, MdHandle(md));
         let event =
@@ -326,7 +326,7 @@ impl Interface {
 
     /// Lets the events of an operation come: its start, if the descriptor wants to know it, and its end.
     #[inline]
-    fn post_both(&mut self, md: Key, kinds: [EventKind; 2], about: About, at: Instant) {
+    fn post_both(&mut self, md: Key, kinds: [EventKind; 2], about: EventDetails, at: Instant) {
         let options = self.descriptors.get(md).map_or(Options::NONE, |descriptor| descriptor.md.options);
         if !options.has(Options::EVENT_START_DISABLE) {
             self.post(md, kinds[0], about, at);
@@ -336,7 +336,7 @@ impl Interface {
 
     /// Lets the end of an operation come, and what follows from it.
     #[inline]
-    fn finish(&mut self, md: Key, kinds: [EventKind; 2], about: About, at: Instant) {
+    fn finish(&mut self, md: Key, kinds: [EventKind; 2], about: EventDetails, at: Instant) {
         if self.defects.has(Mutation::UnlinkEarly) && self.ends(md) {
             self.post(md, EventKind::Unlink, about, at);
         }
@@ -377,7 +377,7 @@ impl Interface {
     }
 
     /// A put that has been checked leaves: its bytes have been read at `end`, the event comes at `at`.
-    pub(crate) fn sent(&mut self, md: MdHandle, about: About, end: Instant, at: Instant) {
+    pub(crate) fn sent(&mut self, md: MdHandle, about: EventDetails, end: Instant, at: Instant) {
         let Some(descriptor) = self.descriptors.get_mut(md.0) else { return };
         descriptor.count();
         descriptor.busy_until = descriptor.busy_until.max(end);
@@ -393,7 +393,7 @@ impl Interface {
     }
 
     /// A put of this process has been delivered.
-    pub(crate) fn acknowledged(&mut self, md: MdHandle, about: About, at: Instant) {
+    pub(crate) fn acknowledged(&mut self, md: MdHandle, about: EventDetails, at: Instant) {
         let found = self.descriptors.get_mut(md.0).filter(|descriptor| descriptor.active());
         let Some(descriptor) = found else {
             self.dropped += 1;
@@ -408,7 +408,7 @@ impl Interface {
     }
 
     /// The answer to a get of this process has come, for an offset in its descriptor.
-    pub(crate) fn answered(&mut self, md: MdHandle, local: u64, about: About, data: &[u8], at: Instant) {
+    pub(crate) fn answered(&mut self, md: MdHandle, local: u64, about: EventDetails, data: &[u8], at: Instant) {
         let Some(descriptor) = self.descriptors.get_mut(md.0) else {
             self.dropped += 1;
             return;

@@ -1,6 +1,6 @@
 //! What the interface does for Portals 3.3: commands become messages, messages become events, each at its time.
 
-use super::engine::{About, Asked, Interface};
+use super::engine::{Asked, EventDetails, Interface};
 use super::error::P3Error;
 use super::types::MdHandle;
 use crate::nic::device::{Load, Portals};
@@ -69,7 +69,8 @@ impl Portals {
         let (pt, offset) = (pt_index as u16, remote_offset);
         let message = Message::Put { pt_index: pt, ack, match_bits, hdr_data, offset, md, data };
         let sent = self.transmit(Load { from, to, length, body: Body::P3(message), source }, port);
-        let about = About { initiator, pt_index, match_bits, hdr_data, rlength: length, mlength: length, offset };
+        let about =
+            EventDetails { initiator, pt_index, match_bits, hdr_data, rlength: length, mlength: length, offset };
         let event = sent + self.shared.costs.event;
         self.p3(local).sent(md, about, sent, event);
         self.expect_event(local, event, port);
@@ -145,14 +146,16 @@ impl Portals {
             }
             Message::Ack { pt_index, md, rlength, mlength, match_bits, hdr_data, offset } => {
                 let pt_index = pt_index.into();
-                let about = About { initiator: me, pt_index, match_bits, hdr_data, rlength, mlength, offset };
+                let about =
+                    EventDetails { initiator: me, pt_index, match_bits, hdr_data, rlength, mlength, offset };
                 let event: Instant = now + costs.ack_event;
                 process.p3.acknowledged(md, about, event);
                 self.expect_event(local, event, port);
             }
             Message::Reply { pt_index, md, rlength, match_bits, offset, local: place, data } => {
                 let (pt_index, mlength) = (pt_index.into(), data.len() as u32);
-                let about = About { initiator: me, pt_index, match_bits, hdr_data: 0, rlength, mlength, offset };
+                let about =
+                    EventDetails { initiator: me, pt_index, match_bits, hdr_data: 0, rlength, mlength, offset };
                 process.p3.answered(md, place, about, &data, event);
                 self.shared.pool.give(data);
                 self.expect_event(local, event, port);

@@ -34,7 +34,7 @@ fn holds<R: 'static>(
     let broken = run(&PortalsConfig { testing, ..config.clone() }, program);
     match broken {
         Ok(_) => panic!("{mutation:?} goes unnoticed"),
-        Err(RunError::Panicked { .. } | RunError::Deadlock(_) | RunError::Late(_)) => {}
+        Err(RunError::Panicked { .. } | RunError::Deadlock(_) | RunError::DeadlineMissed(_)) => {}
         Err(other) => panic!("{mutation:?} ends in {other}, which is no sign of it"),
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn play(machine: &SciConfig, conduit: &ConduitConfig) -> Result<Vec<C
     let outcome = conduit::run(machine, conduit, move |transport| exchange(transport, counted));
     let report: Report<_> = outcome.map_err(|error| match error {
         RunError::Deadlock(_) => "deadlock".into(),
-        RunError::Late(_) => "no end".into(),
+        RunError::DeadlineMissed(_) => "no end".into(),
         error => error.to_string(),
     })?;
     let results: Vec<Result<_, String>> = report.results.into_iter().flatten().collect();

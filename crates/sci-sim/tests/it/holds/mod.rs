@@ -28,7 +28,7 @@ fn noticed(configs: &[SciConfig], mutation: Mutation, program: impl Program) {
     for config in configs {
         match in_virtual_time(&SciConfig { testing, ..config.clone() }, program.clone()) {
             Ok(_) => {}
-            Err(RunError::Panicked { .. } | RunError::Deadlock(_) | RunError::Late(_)) => return,
+            Err(RunError::Panicked { .. } | RunError::Deadlock(_) | RunError::DeadlineMissed(_)) => return,
             Err(other) => panic!("{mutation:?} ends in {other}, which is no sign of it"),
         }
     }

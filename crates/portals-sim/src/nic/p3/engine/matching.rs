@@ -1,7 +1,7 @@
 //! The operations of peers on Portals 3.3: which match entry and memory descriptor takes each, and where it goes.
 
 use super::super::types::{EventKind, Md, Options};
-use super::{About, Descriptor, Interface};
+use super::{Descriptor, EventDetails, Interface};
 use crate::nic::HostMemory;
 use crate::nic::directory::ProcessId;
 use crate::nic::mutation::Mutation;
@@ -148,9 +148,9 @@ impl Interface {
         Some(result)
     }
 
-    fn about(asked: &Asked, place: Place) -> About {
+    fn about(asked: &Asked, place: Place) -> EventDetails {
         let Asked { initiator, pt_index, match_bits, hdr_data, length: rlength, .. } = *asked;
         let Place { offset, mlength, .. } = place;
-        About { initiator, pt_index, match_bits, hdr_data, rlength, mlength, offset: offset as u64 }
+        EventDetails { initiator, pt_index, match_bits, hdr_data, rlength, mlength, offset: offset as u64 }
     }
 }
