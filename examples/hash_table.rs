@@ -3,7 +3,7 @@
 //! `cargo run --release --example hash_table -- --ranks 4 --backend udp`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
-use active_messages::pgas::aggregate::Outlet;
+use active_messages::pgas::aggregate::Emitter;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
 use lab::workload::scramble;
@@ -50,7 +50,7 @@ impl Program for HashTable {
             }
         };
         let found = Aggregator::register(&rank, &mut pgas, &mut handlers, "found", config, found)?;
-        let find = |state: &mut State, from, keys: &[u64], answers: &mut Outlet<'_, [u64; 2]>| {
+        let find = |state: &mut State, from, keys: &[u64], answers: &mut Emitter<'_, [u64; 2]>| {
             for key in keys {
                 let value = state.entries.get(key).copied().unwrap_or(MISSING);
                 answers.push(from, [*key, value]).expect("one answer to each key");

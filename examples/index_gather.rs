@@ -5,7 +5,7 @@
 //! `cargo run --release --example index_gather -- --ranks 4 --backend udp`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
-use active_messages::pgas::aggregate::Outlet;
+use active_messages::pgas::aggregate::Emitter;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
 use lab::workload::scramble;
@@ -40,7 +40,7 @@ impl Program for IndexGather {
             answers.iter().for_each(|[read, element]| state.read[*read as usize] = *element);
         };
         let answer = Aggregator::register(&rank, &mut pgas, &mut handlers, "answer", config, store)?;
-        let load = |state: &mut State, from, questions: &[Question], answers: &mut Outlet<'_, Answer>| {
+        let load = |state: &mut State, from, questions: &[Question], answers: &mut Emitter<'_, Answer>| {
             for [read, index] in questions {
                 let element = state.elements[*index as usize];
                 answers.push(from, [u64::from(*read), element]).expect("one answer to each question");

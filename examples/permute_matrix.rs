@@ -8,7 +8,7 @@
 //! `cargo run --release --example permute_matrix -- --ranks 4`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
-use active_messages::pgas::aggregate::Outlet;
+use active_messages::pgas::aggregate::Emitter;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
 use lab::workload::scramble;
@@ -67,7 +67,7 @@ impl Program for PermuteMatrix {
             answers.iter().for_each(|[entry, column]| state.moved[*entry as usize] = *column);
         };
         let known = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "known", config, known)?;
-        let ask = |state: &mut State, from, questions: &[[u32; 2]], answers: &mut Outlet<'_, [u32; 2]>| {
+        let ask = |state: &mut State, from, questions: &[[u32; 2]], answers: &mut Emitter<'_, [u32; 2]>| {
             for [entry, column] in questions {
                 answers
                     .push(from, [*entry, state.columns[*column as usize]])

@@ -5,15 +5,15 @@ use super::last;
 use crate::case::unwind;
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::{Endpoint, Handlers, LossCause, Rank, Request, Span, Transport};
-use am_pgas::aggregate::{Aggregate, AggregateError, Aggregator, AggregatorConfig, Discipline, Outlet, Route};
+use am_pgas::aggregate::{Aggregate, AggregateError, Aggregator, AggregatorConfig, Emitter, Route, SendPolicy};
 use am_pgas::pointer::Element;
 use am_pgas::{Pgas, pgas_state};
 
 /// Ways and disciplines of the aggregators, with the bytes of their messages.
-const WAYS: [(&str, Route, Discipline, usize); 3] = [
-    ("direct", Route::Direct, Discipline::Deterministic, 100),
-    ("matrix", Route::Matrix, Discipline::Usual, 200),
-    ("tensor", Route::Tensor, Discipline::Steady(Span::from_micros(10)), 120),
+const WAYS: [(&str, Route, SendPolicy, usize); 3] = [
+    ("direct", Route::Direct, SendPolicy::Deterministic, 100),
+    ("matrix", Route::Matrix, SendPolicy::Usual, 200),
+    ("tensor", Route::Tensor, SendPolicy::Steady(Span::from_micros(10)), 120),
 ];
 
 /// What has come from a rank by one way.
@@ -48,8 +48,8 @@ fn attach<T: Transport>(world: &World, transport: T) -> Result<(Endpoint<T, Stat
     let mut handlers = Handlers::<State>::new();
     let mut pgas = Pgas::register(&mut handlers)?;
     let mut ways = Vec::new();
-    for (index, (name, route, discipline, bytes)) in WAYS.into_iter().enumerate() {
-        let config = AggregatorConfig::new().route(route).discipline(discipline).message_bytes(bytes).window(2);
+    for (index, (name, route, send_policy, bytes)) in WAYS.into_iter().enumerate() {
+        let config = AggregatorConfig::new().route(route).send_policy(send_policy).message_bytes(bytes).window(2);
         let hear = move |state: &mut State, from: Rank, items: &[u32]| {
             for item in items {
                 let heard = &mut state.heard[index][from.0 as usize];
@@ -65,9 +65,9 @@ fn attach<T: Transport>(world: &World, transport: T) -> Result<(Endpoint<T, Stat
         state.answers = (state.answers.0 + answers.len() as u64, state.answers.1 + answers.iter().sum::<u64>());
     };
     let answer = Aggregator::register_anonymous(&joining, &mut pgas, &mut handlers, "answer", config, answer)?;
-    let multiply = |_: &mut State, from: Rank, questions: &[[u32; 3]], outlet: &mut Outlet<'_, u64>| {
+    let multiply = |_: &mut State, from: Rank, questions: &[[u32; 3]], emitter: &mut Emitter<'_, u64>| {
         for [a, b, _] in questions {
-            outlet.push(from, u64::from(*a) * u64::from(*b)).expect("one answer to a question");
+            emitter.push(from, u64::from(*a) * u64::from(*b)).expect("one answer to a question");
         }
     };
     let ask = Aggregator::register_answering(&joining, &mut pgas, &mut handlers, "ask", config, answer, multiply)?;
@@ -88,7 +88,7 @@ fn destinations(world: &World, ranks: u32, rank: u32, time: u32) -> impl Iterato
 }
 
 fn nothing_held<T: Transport, I: Element>(endpoint: &Endpoint<T, State>, aggregator: Aggregator<I>) -> Verdict {
-    let held = endpoint.holdings(aggregator)?;
+    let held = endpoint.usage(aggregator)?;
     equal("items held or lost at the end", (held.held, held.passing, held.discarded), (0, 0, 0))
 }
 

@@ -9,12 +9,12 @@
 
 use super::Requests;
 use super::agreement::{Agreement, Broken};
-use super::config::{AggregateError, AggregatorConfig, AggregatorError, Discipline, Malformed};
+use super::config::{AggregateError, AggregatorConfig, AggregatorError, Malformed, SendPolicy};
 use super::lane::{Lane, Layout, buffer};
 use super::lot::{Lot, Parked};
-use super::operations::Holdings;
+use super::operations::AggregatorUsage;
+use super::overflow::Overflow;
 use super::routes::{Grid, MOST_HOPS};
-use super::spill::Spill;
 use crate::pointer::Element;
 use am_core::{Address, Instant, Payload, Rank, Span};
 
@@ -138,7 +138,7 @@ pub(super) struct Channel {
     /// Items of this rank in lanes or waiting for the function here, and how many there may be.
     pub(super) held: usize,
     pub(super) look_ahead: usize,
-    /// How many there may be before a push waits: none while the spill has items, which were pushed before.
+    /// How many there may be before a push waits: none while the overflow has items, which were pushed before.
     bound: usize,
     /// Bytes of a message at most.
     message_bytes: usize,
@@ -149,7 +149,7 @@ pub(super) struct Channel {
     pub(super) own: Option<Own>,
     pub(super) own_words: Vec<u64>,
     /// What functions have pushed for which lanes had no room.
-    pub(super) spill: Spill,
+    pub(super) overflow: Overflow,
     pub(super) agreement: Agreement,
     /// Items of this rank that have left their lanes.
     pub(super) sent: u64,
@@ -203,7 +203,7 @@ impl Channel {
             lots: (0..hops).map(lot).collect(),
             own: None,
             own_words: buffer(lanes[lanes.len() - 1].memory()),
-            spill: Spill::new(plan.item),
+            overflow: Overflow::new(plan.item),
             agreement: Agreement::new(me, plan.ranks),
             look_ahead,
             bound: look_ahead,
@@ -223,7 +223,7 @@ impl Channel {
             flush: false,
             pushing: false,
             blocked: false,
-            timed: matches!(plan.config.discipline, Discipline::Aged(_) | Discipline::Steady(_)),
+            timed: matches!(plan.config.send_policy, SendPolicy::Aged(_) | SendPolicy::Steady(_)),
             oldest: None,
             looks: 0,
         })
@@ -280,29 +280,29 @@ impl Channel {
     }
 
     pub(super) fn age(&self) -> Option<Span> {
-        match self.plan.config.discipline {
-            Discipline::Aged(age) | Discipline::Steady(age) => Some(age),
+        match self.plan.config.send_policy {
+            SendPolicy::Aged(age) | SendPolicy::Steady(age) => Some(age),
             _ => None,
         }
     }
 
     pub(super) fn is_steady(&self) -> bool {
-        matches!(self.plan.config.discipline, Discipline::Steady(_))
+        matches!(self.plan.config.send_policy, SendPolicy::Steady(_))
     }
 
     /// What is held, and what may be.
-    pub(super) fn holdings(&self) -> Holdings {
+    pub(super) fn usage(&self) -> AggregatorUsage {
         let own = |own: Own| own.len / self.layout().record() - own.next - own.mine;
         let lots = || self.lots.iter().flatten();
         let lanes: usize = self.lanes.iter().map(Lane::memory).sum();
         let places: usize = lots().map(Lot::memory).sum();
-        Holdings {
-            held: self.held + self.spill.len(),
+        AggregatorUsage {
+            held: self.held + self.overflow.len(),
             look_ahead: self.look_ahead,
-            spilled: self.spill.capacity(),
+            overflow: self.overflow.capacity(),
             passing: self.foreign + self.parked() + self.own.map_or(0, own),
             memory: lanes + places + 8 * self.own_words.capacity() + self.beside(),
-            pushed: self.sent + (self.held + self.spill.len()) as u64,
+            pushed: self.sent + (self.held + self.overflow.len()) as u64,
             handled: self.handled,
             messages: self.messages,
             discarded: self.discarded,
@@ -366,9 +366,9 @@ impl Channel {
     /// since what is pushed next may find some of several gone.
     fn press_fullest(&mut self) {
         let (mut freed, enough) = (0, self.look_ahead / 4);
-        let several = self.plan.config.discipline != Discipline::Deterministic;
+        let several = self.plan.config.send_policy != SendPolicy::Deterministic;
         let own = |lane: &Lane| lane.len() - lane.foreign;
-        // None where all items are in the spill, or wait for the function.
+        // None where all items are in the overflow, or wait for the function.
         while (!self.due || freed > 0 && several && freed < enough)
             && let Some(fullest) =
                 self.lanes.iter_mut().filter(|lane| own(lane) > 0 && !lane.due).max_by_key(|lane| own(lane))
@@ -402,17 +402,17 @@ impl Channel {
         self.agreement.is_over()
     }
 
-    /// Takes in an item that a function pushes; there is room in a lane or in the spill.
+    /// Takes in an item that a function pushes; there is room in a lane or in the overflow.
     pub(super) fn pour(&mut self, to: u32, item: &[u8]) {
-        if !self.spill.is_empty() || !self.put(to, item) {
-            self.spill.push(to, item);
+        if !self.overflow.is_empty() || !self.put(to, item) {
+            self.overflow.push(to, item);
             self.bound_puts();
         }
     }
 
-    /// Keeps what is pushed from going before what is in the spill.
+    /// Keeps what is pushed from going before what is in the overflow.
     pub(super) fn bound_puts(&mut self) {
-        self.bound = if self.spill.is_empty() { self.look_ahead } else { 0 };
+        self.bound = if self.overflow.is_empty() { self.look_ahead } else { 0 };
     }
 
     /// Refuses a message that has arrived if it names a source that there is not; notes its items as handled

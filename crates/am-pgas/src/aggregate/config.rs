@@ -36,7 +36,7 @@ impl Route {
 /// [`send_held`](super::Aggregate::send_held).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Discipline {
+pub enum SendPolicy {
     /// Before the endpoint idles, except while a push waits for room.
     #[default]
     Usual,
@@ -71,12 +71,12 @@ pub struct AggregatorConfig {
     pub memory: usize,
     /// Items of its own that a rank holds back at most, whatever their destinations; as many as its buffers have
     /// room for unless set. When they are used up, the fullest buffers go until a quarter is free again, or the
-    /// fullest alone ([`Discipline::Deterministic`]).
+    /// fullest alone ([`SendPolicy::Deterministic`]).
     pub look_ahead: Option<usize>,
     /// The way of items.
     pub route: Route,
     /// When items go that fill no message yet.
-    pub discipline: Discipline,
+    pub send_policy: SendPolicy,
     /// Messages to a neighbour whose room has not been given back, at most, where items go on from there or are
     /// answered. The neighbour has room for so many from every rank that sends to it.
     pub window: u16,
@@ -91,7 +91,7 @@ impl Default for AggregatorConfig {
             memory: 4 << 20,
             look_ahead: None,
             route: Route::Auto,
-            discipline: Discipline::Usual,
+            send_policy: SendPolicy::Usual,
             window: 4,
             answers: 1,
         }
@@ -134,8 +134,8 @@ impl AggregatorConfig {
 
     /// Sets when items go that fill no message yet.
     #[must_use]
-    pub fn discipline(mut self, discipline: Discipline) -> Self {
-        self.discipline = discipline;
+    pub fn send_policy(mut self, send_policy: SendPolicy) -> Self {
+        self.send_policy = send_policy;
         self
     }
 

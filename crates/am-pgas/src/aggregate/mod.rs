@@ -14,17 +14,17 @@
 //!
 //! # What is held back
 //!
-//! Items wait until a push finds their message full, the endpoint is about to idle, or the [`Discipline`] says so:
+//! Items wait until a push finds their message full, the endpoint is about to idle, or the [`SendPolicy`] says so:
 //! a message that the latest push filled waits for the next push that needs its buffer, or for the endpoint to
 //! idle. How many of a rank's own items wait at most is its look-ahead ([`AggregatorConfig::look_ahead`]);
-//! [`Aggregate::holdings`] tells that bound, how many wait now, and the memory that all buffers take. Nothing is
+//! [`Aggregate::usage`] tells that bound, how many wait now, and the memory that all buffers take. Nothing is
 //! allocated after registration.
 //!
 //! # Functions that push
 //!
 //! A function cannot push, since it runs inside a poll, where nothing can wait for room. A function registered
 //! with
-//! [`Aggregator::register_answering`] has an [`Outlet`] to another aggregator, registered before, and pushes a
+//! [`Aggregator::register_answering`] has an [`Emitter`] to another aggregator, registered before, and pushes a
 //! bounded number of items for each that it handles. It is called when there is room for all of them, and messages
 //! that come meanwhile wait in places that their senders' windows are limited to. For more than that, a function
 //! leaves work in the program's state, which the program pushes.
@@ -71,14 +71,14 @@ mod config;
 mod lane;
 mod lot;
 mod operations;
+mod overflow;
 mod progress;
 mod register;
 mod routes;
-mod spill;
 
-pub use config::{AggregateError, AggregatorConfig, AggregatorError, Discipline, Route};
-pub use operations::{Aggregate, Holdings};
-pub use register::{Aggregator, Outlet, OutletError};
+pub use config::{AggregateError, AggregatorConfig, AggregatorError, Route, SendPolicy};
+pub use operations::{Aggregate, AggregatorUsage};
+pub use register::{Aggregator, Emitter, EmitterError};
 
 use agreement::{Broken, Sums};
 use am_core::{Handlers, HasLayer, Rank, RegisterError, Request};

@@ -15,14 +15,14 @@ const LOOKS: u32 = 64;
 /// What an aggregator holds at a rank, and what it may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holdings {
+pub struct AggregatorUsage {
     /// Items of this rank that wait to be sent, or to be handled where they are for this rank.
     pub held: usize,
     /// How many of these there may be: the look-ahead. Items that functions push may wait beyond it, as many as
-    /// [`spilled`](Self::spilled).
+    /// [`overflow`](Self::overflow).
     pub look_ahead: usize,
     /// Room for items that functions have pushed beyond the look-ahead.
-    pub spilled: usize,
+    pub overflow: usize,
     /// Items of other ranks that wait for their next hop, or to be handled here.
     pub passing: usize,
     /// Bytes of all buffers, as [`AggregatorConfig::memory`](super::AggregatorConfig::memory) bounds them.
@@ -83,7 +83,7 @@ pub trait Aggregate: sealed::Sealed {
     ///
     /// # Errors
     /// [`AggregateError::Foreign`].
-    fn holdings<T: Element>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError>;
+    fn usage<T: Element>(&self, aggregator: Aggregator<T>) -> Result<AggregatorUsage, AggregateError>;
 }
 
 impl Aggregation {
@@ -268,9 +268,9 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
         })
     }
 
-    fn holdings<T: Element>(&self, aggregator: Aggregator<T>) -> Result<Holdings, AggregateError> {
+    fn usage<T: Element>(&self, aggregator: Aggregator<T>) -> Result<AggregatorUsage, AggregateError> {
         let layer = self.layer::<Aggregation>();
         let channel = layer.channels.get(aggregator.index as usize).filter(|_| layer.id == aggregator.layer);
-        channel.map(Channel::holdings).ok_or(AggregateError::Foreign)
+        channel.map(Channel::usage).ok_or(AggregateError::Foreign)
     }
 }

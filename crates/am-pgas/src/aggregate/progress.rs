@@ -4,7 +4,7 @@
 use super::Items;
 use super::agreement::{Broken, Step};
 use super::channel::{Channel, Own};
-use super::config::Discipline;
+use super::config::SendPolicy;
 use am_core::layer::{Outbox, Progress};
 use am_core::transport::PeerStatus;
 use am_core::{Address, Rank, SendError};
@@ -19,7 +19,7 @@ impl Channel {
         self.looks = if self.agreement.is_open() { self.looks.wrapping_add(1) } else { 0 };
         let idle = outbox.about_to_idle() || self.looks % LOOKS == LOOKS - 1;
         self.look_at_clock(outbox);
-        let mut moved = self.give_back(outbox) | self.drain_spill(outbox);
+        let mut moved = self.give_back(outbox) | self.drain_overflow(outbox);
         for hop in (0..self.hops() - 1).rev() {
             moved |= self.forward(hop, outbox);
         }
@@ -74,14 +74,14 @@ impl Channel {
     }
 
     /// Puts into lanes what functions have pushed.
-    fn drain_spill(&mut self, outbox: &mut Outbox<'_>) -> bool {
+    fn drain_overflow(&mut self, outbox: &mut Outbox<'_>) -> bool {
         let mut moved = false;
-        while let Some((to, _)) = self.spill.first() {
+        while let Some((to, _)) = self.overflow.first() {
             let lane = self.next[to as usize] as usize;
             if self.lanes[lane].gone {
                 self.sent += 1;
                 self.discarded += 1;
-                self.spill.pop();
+                self.overflow.pop();
                 continue;
             }
             if !self.make_room(lane, outbox) {
@@ -91,10 +91,10 @@ impl Channel {
             if self.lanes[lane].gone {
                 continue;
             }
-            let Some((to, item)) = self.spill.first() else { break };
+            let Some((to, item)) = self.overflow.first() else { break };
             self.lanes[lane].put(item, to, self.plan.me.rank.0);
             self.held += 1;
-            self.spill.pop();
+            self.overflow.pop();
             moved = true;
         }
         self.bound_puts();
@@ -161,7 +161,7 @@ impl Channel {
         let own = self.agreement.is_open();
         // What waits for room in a lane goes in a later round.
         let flush = self.flush;
-        self.flush &= !self.spill.is_empty();
+        self.flush &= !self.overflow.is_empty();
         if !self.due && !(self.in_lanes() > 0 && (flush || own || idle)) {
             return false;
         }
@@ -170,7 +170,7 @@ impl Channel {
             // What is pushed from now on has its own age.
             self.oldest = None;
         }
-        let patient = self.plan.config.discipline == Discipline::Deterministic;
+        let patient = self.plan.config.send_policy == SendPolicy::Deterministic;
         let (mut moved, mut due) = (false, false);
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
@@ -248,7 +248,7 @@ impl Channel {
     fn agree(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
         let (mut moved, open) = (false, self.agreement.is_open());
         loop {
-            let pushed = self.sent + (self.held + self.spill.len()) as u64;
+            let pushed = self.sent + (self.held + self.overflow.len()) as u64;
             let Some(step) = self.agreement.step(pushed, self.handled) else {
                 // Rank 0 may have learned that it is over by adding up alone, which whoever waits has to see.
                 return moved || open != self.agreement.is_open();

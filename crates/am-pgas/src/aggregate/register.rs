@@ -38,10 +38,10 @@ impl<T> fmt::Debug for Aggregator<T> {
     }
 }
 
-/// An [`Outlet`] has taken all that it may.
+/// An [`Emitter`] has taken all that it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum OutletError {
+pub enum EmitterError {
     /// The function pushes more than its aggregator was registered for.
     #[error("the function pushes more than {most} answers, which it was called with room for")]
     Full {
@@ -60,25 +60,25 @@ pub enum OutletError {
 
 /// Where an answering function pushes.
 #[derive(Debug)]
-pub struct Outlet<'a, U> {
+pub struct Emitter<'a, U> {
     staged: &'a mut Vec<(u32, U)>,
     most: usize,
     ranks: u32,
 }
 
-impl<U: Element> Outlet<'_, U> {
+impl<U: Element> Emitter<'_, U> {
     /// Pushes an item for a rank. Never blocks or allocates.
     ///
     /// # Errors
     /// More items than [`AggregatorConfig::answers`] for each that was handled; no such rank. The item is not
     /// pushed then.
     #[inline]
-    pub fn push(&mut self, to: Rank, item: U) -> Result<(), OutletError> {
+    pub fn push(&mut self, to: Rank, item: U) -> Result<(), EmitterError> {
         if to.0 >= self.ranks {
-            return Err(OutletError::NoSuchRank { rank: to, ranks: self.ranks });
+            return Err(EmitterError::NoSuchRank { rank: to, ranks: self.ranks });
         }
         if self.staged.len() == self.most {
-            return Err(OutletError::Full { most: self.most });
+            return Err(EmitterError::Full { most: self.most });
         }
         self.staged.push((to.0, item));
         Ok(())
@@ -316,7 +316,7 @@ impl<T: Element> Aggregator<T> {
         name: &str,
         config: AggregatorConfig,
         answers: Aggregator<U>,
-        mut function: impl FnMut(&mut S, Rank, &[T], &mut Outlet<'_, U>) + Send + 'static,
+        mut function: impl FnMut(&mut S, Rank, &[T], &mut Emitter<'_, U>) + Send + 'static,
     ) -> Result<Self, AggregatorError> {
         let layer = layers.as_layer_mut();
         // What the function pushes is staged, and may wait for room in lanes.
@@ -333,17 +333,17 @@ impl<T: Element> Aggregator<T> {
         let this = Self::add(layer, handlers, name, plan, handler)?;
         let each = usize::from(config.answers);
         let most = layer.channels[index as usize].records() * each;
-        layer.channels[into as usize].spill.grow(most);
+        layer.channels[into as usize].overflow.grow(most);
         let mut staged: Vec<(u32, U)> = Vec::with_capacity(most);
         handlers.progress(move |state, outbox: &mut Outbox<'_>| {
             advance(state, outbox, index, |state| {
-                let room = channel(state, into).spill.free() / each;
+                let room = channel(state, into).overflow.free() / each;
                 let layout = channel(state, index).layout();
                 let Some(work) = channel(state, index).next_work(room) else { return false };
                 // What a function that unwound has left is no answer.
                 staged.clear();
-                let mut outlet = Outlet { staged: &mut staged, most: work.count * each, ranks };
-                work.call(layout, |from, items| function(state, from, items, &mut outlet));
+                let mut emitter = Emitter { staged: &mut staged, most: work.count * each, ranks };
+                work.call(layout, |from, items| function(state, from, items, &mut emitter));
                 channel(state, index).work_done(work);
                 let answers = channel(state, into);
                 staged.drain(..).for_each(|(to, item)| answers.pour(to, item.as_bytes()));

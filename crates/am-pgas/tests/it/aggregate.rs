@@ -4,7 +4,7 @@ use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
 use am_core::{Endpoint, Handlers, Joining, Rank, Span};
 use am_pgas::aggregate::{
-    Aggregate, AggregateError, Aggregator, AggregatorConfig, AggregatorError, Discipline, Outlet, Route,
+    Aggregate, AggregateError, Aggregator, AggregatorConfig, AggregatorError, Emitter, Route, SendPolicy,
 };
 use am_pgas::{Pgas, pgas_state};
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ struct Plan {
     route: Route,
     message: usize,
     window: u16,
-    discipline: Discipline,
+    send_policy: SendPolicy,
     look_ahead: Option<usize>,
     requests: usize,
     items: u64,
@@ -92,7 +92,7 @@ struct Plan {
 impl Plan {
     fn config(&self) -> AggregatorConfig {
         let config = AggregatorConfig::new().route(self.route).message_bytes(self.message).window(self.window);
-        let config = config.discipline(self.discipline);
+        let config = config.send_policy(self.send_policy);
         self.look_ahead.map_or(config, |items| config.look_ahead(items))
     }
 
@@ -108,21 +108,21 @@ impl Plan {
 
 fn plans() -> impl Strategy<Value = Plan> {
     let route = prop_oneof![Just(Route::Direct), Just(Route::Matrix), Just(Route::Tensor)];
-    let discipline = prop_oneof![
-        Just(Discipline::Usual),
-        Just(Discipline::Deterministic),
-        Just(Discipline::Aged(Span::from_micros(20))),
-        Just(Discipline::Steady(Span::from_micros(20))),
+    let send_policy = prop_oneof![
+        Just(SendPolicy::Usual),
+        Just(SendPolicy::Deterministic),
+        Just(SendPolicy::Aged(Span::from_micros(20))),
+        Just(SendPolicy::Steady(Span::from_micros(20))),
     ];
     let look_ahead = prop_oneof![Just(None), (1usize..40).prop_map(Some)];
     let sizes = (20usize..200, 1u16..5, prop_oneof![Just(1usize), Just(64)]);
-    (1u32..10, route, sizes, discipline, look_ahead, 0u64..300, any::<u64>()).prop_map(
-        |(ranks, route, (message, window, requests), discipline, look_ahead, items, seed)| Plan {
+    (1u32..10, route, sizes, send_policy, look_ahead, 0u64..300, any::<u64>()).prop_map(
+        |(ranks, route, (message, window, requests), send_policy, look_ahead, items, seed)| Plan {
             ranks,
             route,
             message,
             window,
-            discipline,
+            send_policy,
             look_ahead,
             requests,
             items,
@@ -165,8 +165,8 @@ fn play(plan: &Plan, joining: Joining<Loopback>) {
         "questions",
         config,
         answers,
-        move |_: &mut State, from, items: &[u32], outlet| {
-            items.iter().for_each(|question| outlet.push(from, [*question, question * 7 + me]).unwrap());
+        move |_: &mut State, from, items: &[u32], emitter| {
+            items.iter().for_each(|question| emitter.push(from, [*question, question * 7 + me]).unwrap());
         },
     )
     .unwrap();
@@ -180,10 +180,10 @@ fn play(plan: &Plan, joining: Joining<Loopback>) {
             *count += 1;
             endpoint.push(questions, Rank(*to), number as u32).unwrap();
             if let Some(most) = plan.look_ahead {
-                assert!(endpoint.holdings(ordered).unwrap().held <= most);
-                assert!(endpoint.holdings(questions).unwrap().held <= most);
-                let answers = endpoint.holdings(answers).unwrap();
-                assert!(answers.held <= most + answers.spilled);
+                assert!(endpoint.usage(ordered).unwrap().held <= most);
+                assert!(endpoint.usage(questions).unwrap().held <= most);
+                let answers = endpoint.usage(answers).unwrap();
+                assert!(answers.held <= most + answers.overflow);
             }
             if number % 16 == 0 {
                 endpoint.poll().unwrap();
@@ -217,7 +217,7 @@ fn play(plan: &Plan, joining: Joining<Loopback>) {
         assert!(answered[..pushes.len()].iter().enumerate().all(right));
         assert!(answered[pushes.len()..].iter().all(|answer| *answer == 0));
         endpoint.state_mut().answers = vec![0; plan.items as usize];
-        for held in [endpoint.holdings(ordered).unwrap(), endpoint.holdings(answers).unwrap()] {
+        for held in [endpoint.usage(ordered).unwrap(), endpoint.usage(answers).unwrap()] {
             assert_eq!((held.held, held.passing, held.discarded), (0, 0, 0));
         }
         // Whoever is faster would push the next time's items before the others have looked.
@@ -294,7 +294,7 @@ fn memory_stays_within_its_bound() {
             let (mut endpoint, aggregator) = slices(joining, config).unwrap();
             for item in 0..20_000 {
                 endpoint.push(aggregator, Rank((item % u64::from(ranks)) as u32), item).unwrap();
-                let held = endpoint.holdings(aggregator).unwrap();
+                let held = endpoint.usage(aggregator).unwrap();
                 assert!(held.memory <= memory && held.held <= held.look_ahead);
             }
             endpoint.done(aggregator).unwrap();
@@ -312,7 +312,7 @@ fn memory_bounds_answers_too() {
     let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
     let answers = Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
     let mut ask = |name: &str, config: AggregatorConfig| {
-        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Outlet<'_, u64>| ();
+        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Emitter<'_, u64>| ();
         Aggregator::register_answering(&joining, &mut pgas, &mut handlers, name, config, answers, silent)
     };
     // An answer takes 16 bytes while it is staged and 12 while it waits, so that 100 of them fill 350 buffers of questions.
@@ -320,7 +320,7 @@ fn memory_bounds_answers_too() {
     assert_eq!(ask("refused", config.answers(100).message_bytes(8192)).unwrap_err(), exceeds);
     let ask = ask("ask", config.answers(100)).unwrap();
     let endpoint = joining.attach(handlers, pgas).unwrap();
-    for memory in [endpoint.holdings(ask).unwrap().memory, endpoint.holdings(answers).unwrap().memory] {
+    for memory in [endpoint.usage(ask).unwrap().memory, endpoint.usage(answers).unwrap().memory] {
         assert!((20_000..=100_000).contains(&memory), "{memory}");
     }
 }
@@ -332,7 +332,7 @@ fn items_go_when_full_or_before_idling() {
         endpoint.push(aggregator, Rank(0), item).unwrap();
     }
     assert_eq!(endpoint.state().slices, [(0, vec![0, 1, 2, 3])]);
-    assert_eq!(endpoint.holdings(aggregator).unwrap().held, 2);
+    assert_eq!(endpoint.usage(aggregator).unwrap().held, 2);
     endpoint.poll().unwrap();
     assert_eq!(endpoint.state().slices.len(), 1);
     endpoint.wait_until(|state| state.slices.len() == 2).unwrap();
@@ -362,12 +362,12 @@ fn a_rank_alone_ends_without_idling() {
 fn the_look_ahead_bounds_all_destinations_together() {
     on_ranks(2, LoopbackConfig::default(), |joining| {
         let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new().look_ahead(10)).unwrap();
-        assert_eq!(endpoint.holdings(aggregator).unwrap().look_ahead, 10);
+        assert_eq!(endpoint.usage(aggregator).unwrap().look_ahead, 10);
         for item in 0..11 {
             endpoint.push(aggregator, Rank((item % 3 == 0).into()), item).unwrap();
         }
         // The fullest has gone: the items for rank 0.
-        let held = endpoint.holdings(aggregator).unwrap();
+        let held = endpoint.usage(aggregator).unwrap();
         assert_eq!((held.held, held.pushed), (5, 11));
         endpoint.done(aggregator).unwrap();
         endpoint.finish().unwrap();
@@ -376,18 +376,18 @@ fn the_look_ahead_bounds_all_destinations_together() {
 
 #[test]
 fn steady_items_wait_for_no_poll() {
-    let (mut endpoint, aggregator) = alone(AggregatorConfig::new().discipline(Discipline::Steady(Span(1))));
+    let (mut endpoint, aggregator) = alone(AggregatorConfig::new().send_policy(SendPolicy::Steady(Span(1))));
     while endpoint.state().slices.is_empty() {
         endpoint.push(aggregator, Rank(0), 1).unwrap();
     }
-    let (mut endpoint, aggregator) = alone(AggregatorConfig::new().discipline(Discipline::Aged(Span(1))));
+    let (mut endpoint, aggregator) = alone(AggregatorConfig::new().send_policy(SendPolicy::Aged(Span(1))));
     endpoint.push(aggregator, Rank(0), 1).unwrap();
     while endpoint.state().slices.is_empty() {
         endpoint.poll().unwrap();
     }
     // An age that never comes.
-    let steady = Discipline::Steady(Span(u64::MAX));
-    let (mut endpoint, aggregator) = alone(AggregatorConfig::new().discipline(steady));
+    let steady = SendPolicy::Steady(Span(u64::MAX));
+    let (mut endpoint, aggregator) = alone(AggregatorConfig::new().send_policy(steady));
     for item in 0..100 {
         endpoint.push(aggregator, Rank(0), item).unwrap();
         endpoint.poll().unwrap();
@@ -397,7 +397,7 @@ fn steady_items_wait_for_no_poll() {
 
 #[test]
 fn deterministic_messages_follow_from_the_pushes_alone() {
-    let config = AggregatorConfig::new().message_bytes(64).discipline(Discipline::Deterministic);
+    let config = AggregatorConfig::new().message_bytes(64).send_policy(SendPolicy::Deterministic);
     let seen = |disturb: bool| {
         on_ranks(3, LoopbackConfig::default().requests(if disturb { 1 } else { 64 }), |joining| {
             let (mut endpoint, aggregator) = slices(joining, config).unwrap();
@@ -478,9 +478,9 @@ fn several_answers_to_an_item() {
             let count = |state: &mut Many, _: Rank, items: &[u32]| state.answers += items.len() as u64;
             let answers =
                 Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, count).unwrap();
-            let spread = |_: &mut Many, _: Rank, items: &[u32], outlet: &mut Outlet<'_, u32>| {
-                items.iter().for_each(|item| (0..4).for_each(|to| outlet.push(Rank(to), *item).unwrap()));
-                assert!(outlet.push(Rank(4), 0).is_err());
+            let spread = |_: &mut Many, _: Rank, items: &[u32], emitter: &mut Emitter<'_, u32>| {
+                items.iter().for_each(|item| (0..4).for_each(|to| emitter.push(Rank(to), *item).unwrap()));
+                assert!(emitter.push(Rank(4), 0).is_err());
             };
             let layers = &mut pgas;
             let ask =
@@ -506,11 +506,11 @@ fn an_outlet_takes_what_was_agreed() {
     let config = AggregatorConfig::new();
     let nothing = |_: &mut Pgas, _: Rank, _: &[u32]| ();
     let answers = Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
-    let twice = |_: &mut Pgas, from, items: &[u32], outlet: &mut Outlet<'_, u32>| {
+    let twice = |_: &mut Pgas, from, items: &[u32], emitter: &mut Emitter<'_, u32>| {
         let refused = items
             .iter()
             .flat_map(|item| [*item; 2])
-            .map(|item| outlet.push(from, item))
+            .map(|item| emitter.push(from, item))
             .filter(|pushed| pushed.is_err());
         assert_eq!(refused.count(), items.len());
     };
@@ -520,7 +520,7 @@ fn an_outlet_takes_what_was_agreed() {
     endpoint.push_all(ask, (0..10).map(|item| (Rank(0), item))).unwrap();
     endpoint.done(ask).unwrap();
     endpoint.done(answers).unwrap();
-    assert_eq!(endpoint.holdings(answers).unwrap().handled, 10);
+    assert_eq!(endpoint.usage(answers).unwrap().handled, 10);
     endpoint.finish().unwrap();
 }
 
@@ -534,8 +534,8 @@ fn nothing_is_allocated_after_registration() {
             let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
             let answers =
                 Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
-            let back = |_: &mut Pgas, from, items: &[u64], outlet: &mut Outlet<'_, u64>| {
-                items.iter().for_each(|item| outlet.push(from, *item).unwrap());
+            let back = |_: &mut Pgas, from, items: &[u64], emitter: &mut Emitter<'_, u64>| {
+                items.iter().for_each(|item| emitter.push(from, *item).unwrap());
             };
             let layers = &mut pgas;
             let ask =
@@ -563,7 +563,7 @@ fn nothing_is_allocated_after_registration() {
 fn steady_messages_are_full_between_ages() {
     on_ranks(2, LoopbackConfig::default(), |joining| {
         let age = Span::from_micros(1000);
-        let config = AggregatorConfig::new().discipline(Discipline::Steady(age));
+        let config = AggregatorConfig::new().send_policy(SendPolicy::Steady(age));
         let (mut endpoint, aggregator) = slices(joining, config).unwrap();
         if endpoint.rank() == Rank(0) {
             let (capacity, begin) = (8192 / 8, endpoint.now());
@@ -575,7 +575,7 @@ fn steady_messages_are_full_between_ages() {
                 }
                 ages = (endpoint.now() - begin).picos() / age.picos();
             }
-            let messages = endpoint.holdings(aggregator).unwrap().messages;
+            let messages = endpoint.usage(aggregator).unwrap().messages;
             assert!(
                 messages <= items / capacity + ages + 1,
                 "{messages} messages of {items} items in {ages} ages"
@@ -602,9 +602,9 @@ fn pushes_wait_for_what_functions_pushed_before() {
         let note = |state: &mut Order, _: Rank, items: &[u64]| state.seen.extend(items);
         let layers = &mut pgas;
         let answers = Aggregator::register(&joining, layers, &mut handlers, "answers", config, note).unwrap();
-        let answer = |_: &mut Order, _: Rank, _: &[u64], outlet: &mut Outlet<'_, u64>| {
-            (0..10).for_each(|n| outlet.push(Rank(1), n).unwrap());
-            outlet.push(Rank(0), 10).unwrap();
+        let answer = |_: &mut Order, _: Rank, _: &[u64], emitter: &mut Emitter<'_, u64>| {
+            (0..10).for_each(|n| emitter.push(Rank(1), n).unwrap());
+            emitter.push(Rank(0), 10).unwrap();
         };
         let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, answer);
         let ask = ask.unwrap();
@@ -614,7 +614,7 @@ fn pushes_wait_for_what_functions_pushed_before() {
             endpoint.send_held(ask).unwrap();
             endpoint.poll().unwrap();
             // Rank 1 has not served, so that answers to it keep the last one from its lane.
-            assert_eq!((endpoint.holdings(ask).unwrap().handled, &endpoint.state().seen[..]), (1, &[][..]));
+            assert_eq!((endpoint.usage(ask).unwrap().handled, &endpoint.state().seen[..]), (1, &[][..]));
             waiting.wait();
             endpoint.push(answers, Rank(0), 11).unwrap();
         } else {
@@ -635,8 +635,8 @@ fn items_that_wait_for_their_function_count_as_held() {
     let config = AggregatorConfig::new().message_bytes(24).look_ahead(3).answers(50);
     let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
     let answers = Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
-    let many = |_: &mut Pgas, from, items: &[u64], outlet: &mut Outlet<'_, u64>| {
-        items.iter().for_each(|item| (0..50).for_each(|_| outlet.push(from, *item).unwrap()));
+    let many = |_: &mut Pgas, from, items: &[u64], emitter: &mut Emitter<'_, u64>| {
+        items.iter().for_each(|item| (0..50).for_each(|_| emitter.push(from, *item).unwrap()));
     };
     let layers = &mut pgas;
     let ask =
@@ -644,13 +644,13 @@ fn items_that_wait_for_their_function_count_as_held() {
     let mut endpoint = joining.attach(handlers, pgas).unwrap();
     for item in 0..30 {
         endpoint.push(ask, Rank(0), item).unwrap();
-        assert!(endpoint.holdings(ask).unwrap().held <= 3);
-        let held = endpoint.holdings(answers).unwrap();
-        assert!(held.held <= 3 + held.spilled);
+        assert!(endpoint.usage(ask).unwrap().held <= 3);
+        let held = endpoint.usage(answers).unwrap();
+        assert!(held.held <= 3 + held.overflow);
     }
     endpoint.done(ask).unwrap();
     endpoint.done(answers).unwrap();
-    let held = [endpoint.holdings(ask).unwrap(), endpoint.holdings(answers).unwrap()];
+    let held = [endpoint.usage(ask).unwrap(), endpoint.usage(answers).unwrap()];
     assert_eq!(held.map(|held| (held.held, held.handled)), [(0, 30), (0, 1500)]);
     endpoint.finish().unwrap();
 }

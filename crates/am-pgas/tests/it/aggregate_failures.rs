@@ -52,7 +52,7 @@ fn pushing_to_a_lost_rank_fails() {
         assert_eq!(error, Some(AggregateError::Gone { rank: Rank(1) }));
         endpoint.push(aggregator, Rank(0), 1).unwrap();
         endpoint.drain().unwrap();
-        assert_eq!(endpoint.holdings(aggregator).unwrap().discarded, 8);
+        assert_eq!(endpoint.usage(aggregator).unwrap().discarded, 8);
         assert_eq!(endpoint.leave().slices, [(0, vec![1])]);
     });
 }
@@ -95,7 +95,7 @@ fn a_full_window_ends_with_its_rank() {
         let nothing = |_: &mut Pgas, _: Rank, _: &[u64]| ();
         let answers =
             Aggregator::register(&joining, &mut pgas, &mut handlers, "answers", config, nothing).unwrap();
-        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Outlet<'_, u64>| ();
+        let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Emitter<'_, u64>| ();
         let layers = &mut pgas;
         let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, silent)
             .unwrap();
@@ -110,13 +110,13 @@ fn a_full_window_ends_with_its_rank() {
         }
         endpoint.push(ask, Rank(1), 1).unwrap();
         endpoint.push(ask, Rank(1), 2).unwrap();
-        assert_eq!(endpoint.holdings(ask).unwrap().messages, 1);
+        assert_eq!(endpoint.usage(ask).unwrap().messages, 1);
         filled.wait();
         left.wait();
         let gone = AggregateError::Gone { rank: Rank(1) };
         assert_eq!(endpoint.push(ask, Rank(1), 3), Err(gone));
         endpoint.drain().unwrap();
-        let held = endpoint.holdings(ask).unwrap();
+        let held = endpoint.usage(ask).unwrap();
         assert_eq!((held.held, held.discarded), (0, 1));
         endpoint.leave();
     });
@@ -145,7 +145,7 @@ fn items_go_before_idling_after_a_push_unwound() {
         let nothing = |_: &mut Asked, _: Rank, _: &[u64]| ();
         let layers = &mut pgas;
         let answers = Aggregator::register(&joining, layers, &mut handlers, "answers", config, nothing).unwrap();
-        let count = |state: &mut Asked, _: Rank, items: &[u64], _: &mut Outlet<'_, u64>| {
+        let count = |state: &mut Asked, _: Rank, items: &[u64], _: &mut Emitter<'_, u64>| {
             state.asked += items.len() as u64;
         };
         let ask = Aggregator::register_answering(&joining, layers, &mut handlers, "ask", config, answers, count);

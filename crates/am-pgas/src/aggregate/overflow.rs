@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// A queue of items of equal size, of bounded length.
 #[derive(Debug)]
-pub(super) struct Spill {
+pub(super) struct Overflow {
     to: VecDeque<u32>,
     items: Vec<u8>,
     item: usize,
@@ -13,7 +13,7 @@ pub(super) struct Spill {
     capacity: usize,
 }
 
-impl Spill {
+impl Overflow {
     /// A queue without room.
     pub(super) fn new(item: usize) -> Self {
         Self { to: VecDeque::new(), items: Vec::new(), item, head: 0, capacity: 0 }
@@ -76,21 +76,21 @@ mod tests {
 
     #[test]
     fn items_leave_in_their_order() {
-        let mut spill = Spill::new(2);
-        spill.grow(3);
+        let mut overflow = Overflow::new(2);
+        overflow.grow(3);
         for round in 0..10u8 {
             for n in 0..3 {
-                spill.push(n.into(), &[round, n]);
+                overflow.push(n.into(), &[round, n]);
             }
-            assert_eq!((spill.free(), spill.len()), (0, 3));
+            assert_eq!((overflow.free(), overflow.len()), (0, 3));
             for n in 0..2u8 {
-                assert_eq!(spill.first(), Some((n.into(), &[round, n][..])));
-                spill.pop();
+                assert_eq!(overflow.first(), Some((n.into(), &[round, n][..])));
+                overflow.pop();
             }
-            spill.pop();
-            assert!(spill.is_empty());
-            spill.push(9, &[9, 9]);
-            spill.pop();
+            overflow.pop();
+            assert!(overflow.is_empty());
+            overflow.push(9, &[9, 9]);
+            overflow.pop();
         }
     }
 }
