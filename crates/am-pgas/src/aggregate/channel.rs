@@ -4,16 +4,16 @@
 //! No deadlock can come of bounded buffers. Items that have come by one hop go on by later hops only, items that
 //! have arrived are handled or, where the function answers, become items of an aggregator that was registered
 //! before; so what waits for room waits for what is nearer to its end, and what has ended needs no room. Whoever
-//! waits holds nothing of the transport's meanwhile (see `lot`), so that a circle of ranks which all wait for each
+//! waits holds nothing of the transport's meanwhile (see `parked_messages`), so that a circle of ranks which all wait for each
 //! other's credits cannot come about either.
 
 use super::Requests;
 use super::agreement::{Agreement, Broken};
 use super::config::{AggregateError, AggregatorConfig, AggregatorError, Malformed, SendPolicy};
 use super::lane::{Lane, Layout, buffer};
-use super::lot::{Lot, Parked};
 use super::operations::AggregatorUsage;
 use super::overflow::Overflow;
+use super::parked_messages::{Parked, ParkedMessages};
 use super::routes::{Grid, MOST_HOPS};
 use crate::pointer::Element;
 use am_core::{Address, Instant, Payload, Rank, Span};
@@ -145,7 +145,7 @@ pub(super) struct Channel {
     /// Items of other ranks in lanes.
     pub(super) foreign: usize,
     /// Messages that wait for the next hop, for each hop; of the last hop for an answering function.
-    pub(super) lots: Vec<Option<Lot>>,
+    pub(super) parked: Vec<Option<ParkedMessages>>,
     pub(super) own: Option<Own>,
     pub(super) own_words: Vec<u64>,
     /// What functions have pushed for which lanes had no room.
@@ -190,17 +190,17 @@ impl Channel {
             }
         };
         let next = (0..plan.ranks).map(lane).collect();
-        let lot = |hop| {
+        let parked_messages = |hop| {
             let neighbours = plan.waiting(hop);
             let waits = hop + 1 < hops || plan.answering;
-            waits.then(|| Lot::new(plan.ranks, &neighbours, plan.config.window, bytes))
+            waits.then(|| ParkedMessages::new(plan.ranks, &neighbours, plan.config.window, bytes))
         };
         let room: usize = lanes.iter().map(Lane::capacity).sum();
         let room = room + lanes[lanes.len() - 1].capacity();
         let look_ahead = plan.config.look_ahead.unwrap_or(usize::MAX).min(room);
         Ok(Self {
             layouts: std::array::from_fn(|hop| plan.layout(hop)),
-            lots: (0..hops).map(lot).collect(),
+            parked: (0..hops).map(parked_messages).collect(),
             own: None,
             own_words: buffer(lanes[lanes.len() - 1].memory()),
             overflow: Overflow::new(plan.item),
@@ -293,9 +293,9 @@ impl Channel {
     /// What is held, and what may be.
     pub(super) fn usage(&self) -> AggregatorUsage {
         let own = |own: Own| own.len / self.layout().record() - own.next - own.mine;
-        let lots = || self.lots.iter().flatten();
+        let parked = || self.parked.iter().flatten();
         let lanes: usize = self.lanes.iter().map(Lane::memory).sum();
-        let places: usize = lots().map(Lot::memory).sum();
+        let places: usize = parked().map(ParkedMessages::memory).sum();
         AggregatorUsage {
             held: self.held + self.overflow.len(),
             look_ahead: self.look_ahead,
@@ -309,7 +309,7 @@ impl Channel {
         }
     }
 
-    /// Bytes beside the lanes and lots: for a message that is not aligned, or for what the function pushes.
+    /// Bytes beside the lanes and parked messages: for a message that is not aligned, or for what the function pushes.
     fn beside(&self) -> usize {
         if self.plan.answering {
             self.records() * usize::from(self.plan.config.answers) * self.plan.answer
@@ -320,8 +320,10 @@ impl Channel {
 
     /// Items in messages that wait here.
     fn parked(&self) -> usize {
-        let lots = self.lots.iter().zip(&self.layouts);
-        lots.filter_map(|(lot, layout)| lot.as_ref().map(|lot| lot.records(layout.record()))).sum()
+        let parked = self.parked.iter().zip(&self.layouts);
+        parked
+            .filter_map(|(of_hop, layout)| of_hop.as_ref().map(|messages| messages.records(layout.record())))
+            .sum()
     }
 
     /// Notes an item of this rank at a time; whether what is held has to go.
@@ -475,10 +477,10 @@ impl Channel {
         if bytes > most {
             return Err(Malformed::TooLong { bytes, most });
         }
-        if let Some(lot) = &mut self.lots[index] {
+        if let Some(parked_messages) = &mut self.parked[index] {
             let (next, lanes) = (&self.next, &self.lanes);
             let check = |message: &[u8]| Self::check(layout, index, next, lanes, sender, message);
-            lot.park(hop, sender.0, payload, check)?;
+            parked_messages.park(hop, sender.0, payload, check)?;
             return Ok(false);
         }
         if !self.grid.leads(sender.0, index, self.plan.me.rank.0) {
@@ -520,8 +522,8 @@ impl Channel {
             let first = own.next - count;
             return Some(Work { words, parked: None, sender: self.plan.me.rank.0, len, first, count });
         }
-        let lot = self.lots[self.grid.hops() - 1].as_mut().filter(|_| self.plan.answering)?;
-        let (parked, mut words) = lot.take()?;
+        let parked_messages = self.parked[self.grid.hops() - 1].as_mut().filter(|_| self.plan.answering)?;
+        let (parked, mut words) = parked_messages.take()?;
         let Parked { from: sender, len, next: first, .. } = parked;
         let mut count = most.min(len / record - first);
         if words.is_empty() {
@@ -530,9 +532,9 @@ impl Channel {
             (self.handled, self.discarded) = (self.handled + rest, self.discarded + rest);
             words = buffer(len);
             count = 0;
-            lot.first()?.0.next = len / record;
+            parked_messages.first()?.0.next = len / record;
         }
-        let parked = lot.first()?.0;
+        let parked = parked_messages.first()?.0;
         parked.next += count;
         let (first, parked) = (parked.next - count, *parked);
         self.handled += count as u64;
@@ -545,10 +547,10 @@ impl Channel {
         let ended = work.first + work.count == work.len / record;
         match work.parked {
             Some(parked) => {
-                let Some(lot) = &mut self.lots[self.grid.hops() - 1] else { return };
-                lot.put_back(parked, work.words);
+                let Some(parked_messages) = &mut self.parked[self.grid.hops() - 1] else { return };
+                parked_messages.put_back(parked, work.words);
                 if ended {
-                    lot.pop();
+                    parked_messages.pop();
                 }
             }
             None if self.own.is_some() => {
@@ -563,7 +565,8 @@ impl Channel {
 
     /// Whether items wait for the function.
     pub(super) fn has_work(&self) -> bool {
-        let parked = |lot: &Option<Lot>| lot.as_ref().is_some_and(|lot| !lot.is_empty());
-        self.own.is_some() || self.lots.last().is_some_and(parked)
+        let parked =
+            |of_hop: &Option<ParkedMessages>| of_hop.as_ref().is_some_and(|messages| !messages.is_empty());
+        self.own.is_some() || self.parked.last().is_some_and(parked)
     }
 }

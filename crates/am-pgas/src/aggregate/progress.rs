@@ -55,8 +55,10 @@ impl Channel {
     /// Tells neighbours that messages of theirs have gone on.
     fn give_back(&mut self, outbox: &mut Outbox<'_>) -> bool {
         let mut moved = false;
-        for hop in 0..self.lots.len() {
-            while let Some((rank, messages)) = self.lots[hop].as_ref().and_then(|lot| lot.owed()) {
+        for hop in 0..self.parked.len() {
+            while let Some((rank, messages)) =
+                self.parked[hop].as_ref().and_then(|parked_messages| parked_messages.owed())
+            {
                 let args = (self.plan.index, hop as u32, messages);
                 let told = outbox.try_request(self.address(rank), self.requests.room, args);
                 // Whoever is gone needs no room.
@@ -64,8 +66,8 @@ impl Channel {
                     self.blocked = true;
                     break;
                 }
-                if let Some(lot) = &mut self.lots[hop] {
-                    lot.told();
+                if let Some(parked_messages) = &mut self.parked[hop] {
+                    parked_messages.told();
                 }
                 moved = true;
             }
@@ -121,9 +123,12 @@ impl Channel {
     /// Moves the items on that wait here after hop `hop`.
     fn forward(&mut self, hop: usize, outbox: &mut Outbox<'_>) -> bool {
         let layout = self.layouts[hop];
-        let Some(mut lot) = self.lots[hop].take_if(|lot| !lot.is_empty()) else { return false };
+        let Some(mut parked_messages) = self.parked[hop].take_if(|parked_messages| !parked_messages.is_empty())
+        else {
+            return false;
+        };
         let mut moved = false;
-        'messages: while let Some((parked, message)) = lot.first() {
+        'messages: while let Some((parked, message)) = parked_messages.first() {
             let records = message.len() / layout.record();
             while parked.next < records {
                 let (index, item) = (parked.next, layout.item);
@@ -148,10 +153,10 @@ impl Channel {
                 parked.next += 1;
                 moved = true;
             }
-            lot.pop();
+            parked_messages.pop();
             moved = true;
         }
-        self.lots[hop] = Some(lot);
+        self.parked[hop] = Some(parked_messages);
         moved
     }
 

@@ -32,7 +32,7 @@ struct Account {
 
 /// The waiting messages of one hop.
 #[derive(Debug)]
-pub(super) struct Lot {
+pub(super) struct ParkedMessages {
     slots: Vec<Vec<u64>>,
     free: Vec<u32>,
     queue: VecDeque<Parked>,
@@ -44,7 +44,7 @@ pub(super) struct Lot {
     bytes: usize,
 }
 
-impl Lot {
+impl ParkedMessages {
     /// Places for the messages of `neighbours`, `window` for each. Allocates.
     pub(super) fn new(ranks: u32, neighbours: &[u32], window: u16, bytes: usize) -> Self {
         let mut accounts = vec![Account::default(); ranks as usize];
@@ -99,7 +99,7 @@ impl Lot {
         Some((parked, bytes.get(..len).unwrap_or(&[])))
     }
 
-    /// Takes the buffer of the first message; [`Lot::put_back`] returns it.
+    /// Takes the buffer of the first message; [`ParkedMessages::put_back`] returns it.
     pub(super) fn take(&mut self) -> Option<(Parked, Vec<u64>)> {
         let parked = *self.queue.front()?;
         Some((parked, std::mem::take(&mut self.slots[parked.slot as usize])))
@@ -155,40 +155,40 @@ mod tests {
 
     #[test]
     fn a_window_is_kept_and_given_back_by_halves() {
-        let mut lot = Lot::new(3, &[0, 2], 4, 24);
+        let mut parked_messages = ParkedMessages::new(3, &[0, 2], 4, 24);
         let message = [7; 16];
         let payload = Payload::own(&message);
-        assert_eq!(lot.park(1, 1, &payload, right), Err(Malformed::Way { hop: 1, from: Rank(1) }));
-        assert_eq!(lot.park(1, 9, &payload, right), Err(Malformed::Way { hop: 1, from: Rank(9) }));
+        assert_eq!(parked_messages.park(1, 1, &payload, right), Err(Malformed::Way { hop: 1, from: Rank(1) }));
+        assert_eq!(parked_messages.park(1, 9, &payload, right), Err(Malformed::Way { hop: 1, from: Rank(9) }));
         let refused = Malformed::TooLong { bytes: 16, most: 8 };
-        assert_eq!(lot.park(0, 0, &payload, |_| Err(refused)), Err(refused));
+        assert_eq!(parked_messages.park(0, 0, &payload, |_| Err(refused)), Err(refused));
         for _ in 0..4 {
-            lot.park(0, 0, &payload, right).unwrap();
+            parked_messages.park(0, 0, &payload, right).unwrap();
         }
         let over = Err(Malformed::Window { from: Rank(0), window: 4 });
-        assert_eq!(lot.park(0, 0, &payload, right), over);
+        assert_eq!(parked_messages.park(0, 0, &payload, right), over);
         // One neighbour's messages take nothing of another's room.
-        (0..4).for_each(|_| lot.park(0, 2, &payload, right).unwrap());
-        lot.pop();
-        assert_eq!((lot.owed(), lot.park(0, 0, &payload, right)), (None, over));
-        lot.pop();
-        assert_eq!(lot.owed(), Some((0, 2)));
-        lot.told();
-        assert_eq!(lot.owed(), None);
-        (0..2).for_each(|_| lot.park(0, 0, &payload, right).unwrap());
-        assert_eq!(lot.park(0, 0, &payload, right), over);
-        assert_eq!(lot.records(8), 16);
+        (0..4).for_each(|_| parked_messages.park(0, 2, &payload, right).unwrap());
+        parked_messages.pop();
+        assert_eq!((parked_messages.owed(), parked_messages.park(0, 0, &payload, right)), (None, over));
+        parked_messages.pop();
+        assert_eq!(parked_messages.owed(), Some((0, 2)));
+        parked_messages.told();
+        assert_eq!(parked_messages.owed(), None);
+        (0..2).for_each(|_| parked_messages.park(0, 0, &payload, right).unwrap());
+        assert_eq!(parked_messages.park(0, 0, &payload, right), over);
+        assert_eq!(parked_messages.records(8), 16);
     }
 
     #[test]
     fn a_lost_buffer_is_made_anew() {
-        let mut lot = Lot::new(1, &[0], 1, 16);
-        lot.park(0, 0, &Payload::own(&[1; 16]), right).unwrap();
-        drop(lot.take());
-        assert_eq!(lot.first().unwrap().1, []);
-        lot.pop();
-        lot.told();
-        lot.park(0, 0, &Payload::own(&[2; 16]), right).unwrap();
-        assert_eq!(lot.first().unwrap().1, [2; 16]);
+        let mut parked_messages = ParkedMessages::new(1, &[0], 1, 16);
+        parked_messages.park(0, 0, &Payload::own(&[1; 16]), right).unwrap();
+        drop(parked_messages.take());
+        assert_eq!(parked_messages.first().unwrap().1, []);
+        parked_messages.pop();
+        parked_messages.told();
+        parked_messages.park(0, 0, &Payload::own(&[2; 16]), right).unwrap();
+        assert_eq!(parked_messages.first().unwrap().1, [2; 16]);
     }
 }
