@@ -116,7 +116,7 @@ pub(super) struct Work {
 
 /// A message of this rank's items for itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Own {
+pub(super) struct OwnMessage {
     pub(super) len: usize,
     pub(super) next: usize,
     /// Items of this rank among those that are left; they count as held until they are handled.
@@ -146,7 +146,7 @@ pub(super) struct Channel {
     pub(super) foreign: usize,
     /// Messages that wait for the next hop, for each hop; of the last hop for an answering function.
     pub(super) parked: Vec<Option<ParkedMessages>>,
-    pub(super) own: Option<Own>,
+    pub(super) own: Option<OwnMessage>,
     pub(super) own_words: Vec<u64>,
     /// What functions have pushed for which lanes had no room.
     pub(super) overflow: Overflow,
@@ -292,7 +292,7 @@ impl Channel {
 
     /// What is held, and what may be.
     pub(super) fn usage(&self) -> AggregatorUsage {
-        let own = |own: Own| own.len / self.layout().record() - own.next - own.mine;
+        let own = |own: OwnMessage| own.len / self.layout().record() - own.next - own.mine;
         let parked = || self.parked.iter().flatten();
         let lanes: usize = self.lanes.iter().map(Lane::memory).sum();
         let places: usize = parked().map(ParkedMessages::memory).sum();

@@ -3,7 +3,7 @@
 
 use super::Items;
 use super::agreement::{Broken, Step};
-use super::channel::{Channel, Own};
+use super::channel::{Channel, OwnMessage};
 use super::config::SendPolicy;
 use am_core::layer::{Outbox, Progress};
 use am_core::transport::PeerStatus;
@@ -206,7 +206,7 @@ impl Channel {
                 return self.stuck(index);
             }
             let len = lane.exchange(&mut self.own_words);
-            self.own = Some(Own { len, next: 0, mine: all - foreign });
+            self.own = Some(OwnMessage { len, next: 0, mine: all - foreign });
             self.foreign -= foreign;
             return true;
         } else {

@@ -1,7 +1,7 @@
 //! Global arrays: one array over the segments of all ranks.
 //!
 //! A [`GlobalArray`] of 1 to 3 dimensions is distributed over a grid of ranks by a [`Distribution`]. Any rank
-//! reads and writes any element, range or section; a rank sees its own elements as memory ([`Own`]);
+//! reads and writes any element, range or section; a rank sees its own elements as memory ([`OwnedElements`]);
 //! [batches](GlobalArray::batch_add) of single elements go together to the ranks that own them; and [ghost
 //! cells](GlobalArray::exchange) bring a rank its neighbours' edges.
 //!
@@ -46,7 +46,7 @@ mod batch;
 pub mod distribution;
 mod divisor;
 mod halo;
-mod own;
+mod owned;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ mod words;
 
 pub use batch::Values;
 pub use halo::Exchange;
-pub use own::Own;
+pub use owned::OwnedElements;
 
 use crate::allocator::{
     self, AllocationError, Call, LINE, SegmentAllocation, SegmentAllocator, SymmetricArray, Unfreed,
@@ -271,9 +271,9 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     pub fn own<'e, T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &'e Endpoint<T, S>,
-    ) -> Own<'e, V, T::Memory, D> {
+    ) -> OwnedElements<'e, V, T::Memory, D> {
         let stored = self.stored(endpoint, endpoint.rank());
-        Own::new(
+        OwnedElements::new(
             stored.expect("the array lies in this rank's segment, and a fork has none"),
             self.distribution,
             endpoint.rank(),

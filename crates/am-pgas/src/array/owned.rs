@@ -7,28 +7,31 @@ use am_core::{Memory, Rank};
 use std::fmt;
 
 /// A rank's own elements of a global array. Values are copied in and out, since peers may write them meanwhile.
-pub struct Own<'a, V, M, const D: usize> {
+pub struct OwnedElements<'a, V, M, const D: usize> {
     stored: LocalSlice<'a, V, M>,
     distribution: Distribution<D>,
     rank: Rank,
     shape: [u64; D],
 }
 
-impl<V, M, const D: usize> Clone for Own<'_, V, M, D> {
+impl<V, M, const D: usize> Clone for OwnedElements<'_, V, M, D> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<V, M, const D: usize> Copy for Own<'_, V, M, D> {}
+impl<V, M, const D: usize> Copy for OwnedElements<'_, V, M, D> {}
 
-impl<V, M, const D: usize> fmt::Debug for Own<'_, V, M, D> {
+impl<V, M, const D: usize> fmt::Debug for OwnedElements<'_, V, M, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Own").field("rank", &self.rank).field("shape", &self.shape).finish_non_exhaustive()
+        f.debug_struct("OwnedElements")
+            .field("rank", &self.rank)
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
     }
 }
 
-impl<'a, V: Element, M: Memory, const D: usize> Own<'a, V, M, D> {
+impl<'a, V: Element, M: Memory, const D: usize> OwnedElements<'a, V, M, D> {
     pub(super) fn new(stored: LocalSlice<'a, V, M>, distribution: Distribution<D>, rank: Rank) -> Self {
         let shape = distribution.own_shape(rank).unwrap_or([0; D]);
         Self { stored, distribution, rank, shape }
@@ -79,7 +82,7 @@ impl<'a, V: Element, M: Memory, const D: usize> Own<'a, V, M, D> {
         Some(offset)
     }
 
-    /// The value of a cell; see [`Own::offset`].
+    /// The value of a cell; see [`OwnedElements::offset`].
     ///
     /// # Panics
     /// Beyond the ghost cells.
@@ -88,7 +91,7 @@ impl<'a, V: Element, M: Memory, const D: usize> Own<'a, V, M, D> {
         self.stored.load(self.inside(cell))
     }
 
-    /// Stores the value of a cell; see [`Own::offset`].
+    /// Stores the value of a cell; see [`OwnedElements::offset`].
     ///
     /// # Panics
     /// Beyond the ghost cells.
@@ -103,7 +106,7 @@ impl<'a, V: Element, M: Memory, const D: usize> Own<'a, V, M, D> {
         self.offset(cell).unwrap_or_else(beyond)
     }
 
-    /// Everything that the rank keeps, by [offset](Own::offset): a row of the last dimension is contiguous.
+    /// Everything that the rank keeps, by [offset](OwnedElements::offset): a row of the last dimension is contiguous.
     #[inline]
     pub fn stored(&self) -> LocalSlice<'a, V, M> {
         self.stored
