@@ -42,13 +42,13 @@ impl RankJob {
     ///         Ok::<_, Failure>(*total)
     ///     })?;
     ///     let (caller, driver) = job.attach_tokio(JoinOptions::default(), methods, 0)?;
-    ///     let stopper = driver.stopper();
+    ///     let stop_handle = driver.stop_handle();
     ///     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
     ///     let driven = runtime.block_on(async {
     ///         let driver = tokio::spawn(driver);
     ///         let call = tokio::spawn(async move { caller.call(Rank(0), add, &5).await });
     ///         println!("{}", call.await??);
-    ///         stopper.stop();
+    ///         stop_handle.stop();
     ///         Ok::<_, Box<dyn Error + Send + Sync>>(driver.await?)
     ///     })?;
     ///     // Serves the others until all are done.

@@ -3,7 +3,7 @@
 use crate::context::{Context, Environment, Origin};
 use crate::method::{Aligned, PlainValue, decode, encode};
 use crate::methods::SliceAnswer;
-use crate::stream::{Outlet, Sink};
+use crate::stream::{AnswerQueue, Sink};
 use crate::wire::Status;
 use am_core::Instant;
 use am_core::zerocopy::FromBytes;
@@ -30,7 +30,7 @@ pub(crate) struct Asked<'a, W> {
     pub(crate) request: &'a [u8],
     pub(crate) environment: &'a Arc<Environment<W>>,
     /// Where the answers of a stream go.
-    pub(crate) outlet: Option<&'a Arc<Outlet>>,
+    pub(crate) answer_queue: Option<&'a Arc<AnswerQueue>>,
     /// When its caller no longer waits, for what begins when the time is known.
     pub(crate) deadline: Option<Instant>,
 }
@@ -276,11 +276,15 @@ where
     T: Future<Output = Result<(), E>> + Send,
 {
     fn begin(&mut self, _: Option<&mut W>, asked: Asked<'_, W>, answer: &mut Vec<u8>) -> Begun {
-        let Some(outlet) = asked.outlet else { return Begun::Now(Status::BadRequest) };
+        let Some(answer_queue) = asked.answer_queue else { return Begun::Now(Status::BadRequest) };
         let method = &mut self.method;
         let made = guarded(answer, |_| {
             let request = decode(asked.request).map_err(|_| Status::BadRequest)?;
-            Ok(method(Context::new(asked.environment, asked.origin, asked.deadline), request, Sink::new(outlet)))
+            Ok(method(
+                Context::new(asked.environment, asked.origin, asked.deadline),
+                request,
+                Sink::new(answer_queue),
+            ))
         });
         match made {
             Ok(Ok(future)) => Begun::Later(self.places.put(future)),

@@ -23,12 +23,12 @@ const LONGEST: Span = Span::from_secs(1);
 
 /// Has a [`Driver`] end.
 #[derive(Clone, Debug)]
-pub struct Stopper {
+pub struct StopHandle {
     stop: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
 
-impl Stopper {
+impl StopHandle {
     /// Has the driver end and hand its endpoint back. What is under way stays so.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
@@ -39,10 +39,10 @@ impl Stopper {
 /// What a [`Driver`] ends with.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Driven<T: Transport, S> {
+pub struct DriverEnd<T: Transport, S> {
     /// The endpoint, to be [finished](Endpoint::finish), which blocks: `tokio::task::spawn_blocking` is the place for that.
     pub endpoint: Endpoint<T, S>,
-    /// What ended the driver, if it was not its [`Stopper`]: the error of a handler of the program, or a bad message. Losses of ranks end it not.
+    /// What ended the driver, if it was not its [`StopHandle`]: the error of a handler of the program, or a bad message. Losses of ranks end it not.
     pub error: Option<PollError>,
 }
 
@@ -69,7 +69,7 @@ pub struct Driven<T: Transport, S> {
 /// let endpoint = Endpoint::attach(loopback::single(), handlers, calls)?;
 /// runtime.block_on(async {
 ///     let (caller, driver) = drive(endpoint);
-///     let stopper = driver.stopper();
+///     let stop_handle = driver.stop_handle();
 ///     let driver = tokio::spawn(driver);
 ///     let tasks = (0..10).map(|number| {
 ///         let caller = caller.clone();
@@ -79,7 +79,7 @@ pub struct Driven<T: Transport, S> {
 ///         task.await??;
 ///     }
 ///     assert_eq!(caller.call(Rank(0), add, &0).await, Ok(45));
-///     stopper.stop();
+///     stop_handle.stop();
 ///     let endpoint = driver.await?.endpoint;
 ///     tokio::task::spawn_blocking(|| endpoint.finish()).await??;
 ///     Ok(())
@@ -89,7 +89,7 @@ pub struct Driven<T: Transport, S> {
 #[must_use = "a driver does nothing unless it is polled: `tokio::spawn` it"]
 pub struct Driver<T: Transport, S, W> {
     endpoint: Option<Endpoint<T, S>>,
-    stopper: Stopper,
+    stop_handle: StopHandle,
     /// Who the bell calls.
     waker: Option<Waker>,
     wake_up: WakeUp,
@@ -114,30 +114,38 @@ pub fn drive<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
     mut endpoint: Endpoint<T, S>,
 ) -> (Caller, Driver<T, S, W>) {
     let caller = endpoint.caller();
-    let stopper = Stopper { stop: Arc::default(), shared: Arc::clone(caller.shared()) };
+    let stop_handle = StopHandle { stop: Arc::default(), shared: Arc::clone(caller.shared()) };
     let (endpoint, wake_up) = (Some(endpoint), WakeUp::default());
     let next_look = Instant(0);
-    let driver =
-        Driver { endpoint, stopper, waker: None, wake_up, due: None, next_look, lost: false, world: PhantomData };
+    let driver = Driver {
+        endpoint,
+        stop_handle,
+        waker: None,
+        wake_up,
+        due: None,
+        next_look,
+        lost: false,
+        world: PhantomData,
+    };
     (caller, driver)
 }
 
 impl<T: Transport, S, W> Driver<T, S, W> {
     /// What ends this driver.
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop_handle.clone()
     }
 }
 
 impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
-    fn end(&mut self, error: Option<PollError>) -> Poll<Driven<T, S>> {
+    fn end(&mut self, error: Option<PollError>) -> Poll<DriverEnd<T, S>> {
         let mut endpoint = self.endpoint.take().expect("a driver that has ended is not polled again");
         // From now on the endpoint's own waits are what sleeps.
-        self.stopper.shared.bell.set_waker(endpoint.transport().waker());
+        self.stop_handle.shared.bell.set_waker(endpoint.transport().waker());
         if self.lost {
             endpoint.report_loss_again();
         }
-        Poll::Ready(Driven { endpoint, error })
+        Poll::Ready(DriverEnd { endpoint, error })
     }
 
     /// Serves the endpoint once; whether there may be more to do.
@@ -150,26 +158,26 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
                 self.lost = true;
                 Ok(true)
             }
-            served => Ok(served? || self.stopper.shared.bell.is_rung()),
+            served => Ok(served? || self.stop_handle.shared.bell.is_rung()),
         }
     }
 }
 
 impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T, S, W> {
-    type Output = Driven<T, S>;
+    type Output = DriverEnd<T, S>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Driven<T, S>> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<DriverEnd<T, S>> {
         let driver = self.get_mut();
         if !driver.waker.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
             driver.waker = Some(context.waker().clone());
             driver.due = None;
-            driver.stopper.shared.bell.set_waker(driver.waker.clone());
+            driver.stop_handle.shared.bell.set_waker(driver.waker.clone());
         }
         if let Some(endpoint) = &mut driver.endpoint {
             endpoint.tell_if_asked(None);
         }
         for _ in 0..TURNS {
-            if driver.stopper.stop.load(Ordering::SeqCst) {
+            if driver.stop_handle.stop.load(Ordering::SeqCst) {
                 return driver.end(None);
             }
             match driver.serve() {

@@ -114,7 +114,7 @@ mod wire;
 pub use caller::{Answers, Call, Caller, Retries, Sleep};
 pub use config::CallConfig;
 pub use context::{Context, Origin};
-pub use driver::{Driven, Driver, Stopper, drive};
+pub use driver::{Driver, DriverEnd, StopHandle, drive};
 pub use error::{Busy, CallError, Failure, Refusal};
 pub use groups::{CallEach, Join, join};
 pub use layer::Calls;

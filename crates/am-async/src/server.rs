@@ -7,7 +7,7 @@ use crate::context::{Environment, Origin, Spawned};
 use crate::methods::{Methods, Registered};
 use crate::room::{Room, Side};
 use crate::shared::{Ready, TaskWaker};
-use crate::stream::Outlet;
+use crate::stream::AnswerQueue;
 use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
 use crate::wire::{Header, Status, Verdict, numbers};
 use am_core::slab::{Key, Slab};
@@ -52,7 +52,7 @@ pub(crate) struct Server<W> {
     /// Ways back that are kept, by peer.
     held: Vec<u16>,
     /// Outlets of streams that have ended.
-    spare: Vec<Arc<Outlet>>,
+    spare: Vec<Arc<AnswerQueue>>,
     /// Bytes of one message to any rank, once they are known.
     largest: Arc<AtomicU64>,
     /// Whether messages of a pair keep their order everywhere.
@@ -156,7 +156,7 @@ impl<W: Send + 'static> Server<W> {
                 origin: Origin { source: from, left },
                 request,
                 environment,
-                outlet: None,
+                answer_queue: None,
                 deadline: None,
             };
             return match method.code.begin(Some(world), asked, answer) {
@@ -189,12 +189,13 @@ impl<W: Send + 'static> Server<W> {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let (from, header, left, deadline) = (task.from, task.header, task.left, task.deadline);
         let (request, window) = (std::mem::take(&mut task.bytes), task.window);
-        let outlet = header.is(Header::STREAM).then(|| self.outlet(key, window));
+        let answer_queue = header.is(Header::STREAM).then(|| self.answer_queue(key, window));
         let Some(task) = self.tasks.get_mut(key) else { return };
         let method = &mut self.methods[usize::from(header.method)];
         let mut answer = buffers::take_for(if method.later { 0 } else { method.expected });
         let origin = Origin { source: from, left };
-        let asked = Asked { origin, request: &request, environment, outlet: outlet.as_ref(), deadline };
+        let asked =
+            Asked { origin, request: &request, environment, answer_queue: answer_queue.as_ref(), deadline };
         let begun = method.code.begin(world, asked, &mut answer);
         buffers::give(request);
         match begun {
@@ -209,18 +210,21 @@ impl<W: Send + 'static> Server<W> {
             Begun::Later(place) => {
                 buffers::give(answer);
                 task.phase = Phase::Running { place };
-                task.outlet = outlet;
+                task.answer_queue = answer_queue;
             }
         }
     }
 
-    /// An outlet for the stream of a task.
-    fn outlet(&mut self, key: Key, window: u32) -> Arc<Outlet> {
+    /// A queue for the stream of a task.
+    fn answer_queue(&mut self, key: Key, window: u32) -> Arc<AnswerQueue> {
         let waker = &self.wakers[key.index() as usize].0;
         let spare = self.spare.pop();
-        let mut outlet = spare.unwrap_or_else(|| Outlet::new(self.config.stream_window, &self.largest, waker));
-        Arc::get_mut(&mut outlet).expect("a spare outlet is nobody else's").renew(u64::from(window.max(1)), waker);
-        outlet
+        let mut answer_queue =
+            spare.unwrap_or_else(|| AnswerQueue::new(self.config.stream_window, &self.largest, waker));
+        Arc::get_mut(&mut answer_queue)
+            .expect("a spare queue is nobody else's")
+            .renew(u64::from(window.max(1)), waker);
+        answer_queue
     }
 
     fn unplace(&mut self, method: u16, place: u32) {
@@ -434,11 +438,11 @@ impl<W: Send + 'static> Server<W> {
             }
             _ => {}
         }
-        if let Some(mut outlet) = task.outlet.take()
-            && Arc::get_mut(&mut outlet).is_some()
+        if let Some(mut answer_queue) = task.answer_queue.take()
+            && Arc::get_mut(&mut answer_queue).is_some()
             && self.spare.len() < SPARE
         {
-            self.spare.push(outlet);
+            self.spare.push(answer_queue);
         }
         buffers::give(std::mem::take(&mut task.bytes));
     }
@@ -462,8 +466,8 @@ impl<W: Send + 'static> Server<W> {
     /// A caller has taken answers of a stream.
     pub(crate) fn credit(&mut self, peer: u64, call: u64, answers: u64) {
         let task = self.by_call.get(&(peer, call)).and_then(|key| self.tasks.get(*key));
-        if let Some(outlet) = task.and_then(|task| task.outlet.as_ref()) {
-            outlet.grant(answers);
+        if let Some(answer_queue) = task.and_then(|task| task.answer_queue.as_ref()) {
+            answer_queue.grant(answers);
         }
     }
 
@@ -541,7 +545,8 @@ impl<W: Send + 'static> Server<W> {
                     Poll::Pending => {
                         buffers::give(answer);
                         // A method that waits keeps no credit of its caller's meanwhile.
-                        if task.pending.is_some() || task.outlet.as_ref().is_some_and(|outlet| !outlet.is_empty())
+                        if task.pending.is_some()
+                            || task.answer_queue.as_ref().is_some_and(|answer_queue| !answer_queue.is_empty())
                         {
                             self.list(key);
                         }
@@ -614,14 +619,14 @@ impl<W: Send + 'static> Server<W> {
             }
         }
         // The answers of a stream leave before its end.
-        while let Some(item) = task.outlet.as_ref().and_then(|outlet| outlet.pop()) {
+        while let Some(item) = task.answer_queue.as_ref().and_then(|answer_queue| answer_queue.pop()) {
             let verdict = Verdict::new(Status::Item, task.header.digest);
             match dispatch(Dispatch::Item { to, call, verdict, body: &item, number: task.items }) {
                 Dispatched::NotNow => {
-                    if let Some(outlet) = &task.outlet {
-                        outlet.put_back(item);
+                    if let Some(answer_queue) = &task.answer_queue {
+                        answer_queue.put_back(item);
                         if task.items != before {
-                            outlet.sent();
+                            answer_queue.sent();
                         }
                     }
                     return After::Again;
@@ -635,9 +640,9 @@ impl<W: Send + 'static> Server<W> {
             }
         }
         if task.items != before
-            && let Some(outlet) = &task.outlet
+            && let Some(answer_queue) = &task.answer_queue
         {
-            outlet.sent();
+            answer_queue.sent();
         }
         match task.phase {
             Phase::Answering { verdict } => {

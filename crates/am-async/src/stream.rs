@@ -21,7 +21,7 @@ struct Queue {
 
 /// The answers of one stream that have not been sent.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct AnswerQueue {
     queue: Mutex<Queue>,
     /// The stream's own task, which sends them.
     task: Arc<TaskWaker>,
@@ -31,13 +31,13 @@ pub(crate) struct Outlet {
     most: usize,
 }
 
-impl Outlet {
+impl AnswerQueue {
     pub(crate) fn new(most: u32, largest: &Arc<AtomicU64>, task: &Arc<TaskWaker>) -> Arc<Self> {
         let (most, largest) = (most.max(1) as usize, Arc::clone(largest));
         Arc::new(Self { queue: Mutex::default(), task: Arc::clone(task), largest, most })
     }
 
-    /// Gets an outlet that nobody else has ready for another stream, of a task, whose caller lets so many answers be under way.
+    /// Gets a queue that nobody else has ready for another stream, of a task, whose caller lets so many answers be under way.
     pub(crate) fn renew(&mut self, credit: u64, task: &Arc<TaskWaker>) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
         queue.items.drain(..).for_each(buffers::give);
@@ -82,7 +82,7 @@ impl Outlet {
 
 /// Where a [stream method](crate::Methods::stream) puts its answers.
 pub struct Sink<R> {
-    outlet: Arc<Outlet>,
+    answer_queue: Arc<AnswerQueue>,
     answers: PhantomData<fn(R)>,
 }
 
@@ -112,8 +112,8 @@ pub enum SinkError {
 }
 
 impl<R: Serialize> Sink<R> {
-    pub(crate) fn new(outlet: &Arc<Outlet>) -> Self {
-        Self { outlet: Arc::clone(outlet), answers: PhantomData }
+    pub(crate) fn new(answer_queue: &Arc<AnswerQueue>) -> Self {
+        Self { answer_queue: Arc::clone(answer_queue), answers: PhantomData }
     }
 
     /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order.
@@ -123,15 +123,15 @@ impl<R: Serialize> Sink<R> {
     pub async fn send(&mut self, answer: &R) -> Result<(), SinkError> {
         let mut item = buffers::take();
         encode(answer, &mut item).map_err(SinkError::Unserialisable)?;
-        let (bytes, limit) = (item.len() as u64, self.outlet.largest.load(Ordering::Relaxed));
+        let (bytes, limit) = (item.len() as u64, self.answer_queue.largest.load(Ordering::Relaxed));
         if bytes > limit {
             buffers::give(item);
             return Err(SinkError::TooLarge { bytes, limit });
         }
         let mut item = Some(item);
         std::future::poll_fn(|context| {
-            let mut queue = self.outlet.queue();
-            if queue.credit == 0 || queue.items.len() >= self.outlet.most {
+            let mut queue = self.answer_queue.queue();
+            if queue.credit == 0 || queue.items.len() >= self.answer_queue.most {
                 let old = queue.waker.replace(context.waker().clone());
                 drop((queue, old));
                 return Poll::Pending;
@@ -139,7 +139,7 @@ impl<R: Serialize> Sink<R> {
             queue.credit -= 1;
             queue.items.extend(item.take());
             drop(queue);
-            std::task::Wake::wake_by_ref(&self.outlet.task);
+            std::task::Wake::wake_by_ref(&self.answer_queue.task);
             Poll::Ready(())
         })
         .await;

@@ -1,7 +1,7 @@
 //! Requests at the callee: what has come, how far it is, and what is to be sent for it.
 
 use crate::context::Spawned;
-use crate::stream::Outlet;
+use crate::stream::AnswerQueue;
 use crate::wire::{Header, Verdict};
 use am_core::slab::Key;
 use am_core::{Address, Instant, PendingReply, Span};
@@ -47,7 +47,7 @@ pub(crate) struct Task {
     pub(crate) timer: Option<Key>,
     /// Answers of a stream that its caller lets be under way.
     pub(crate) window: u32,
-    pub(crate) outlet: Option<Arc<Outlet>>,
+    pub(crate) answer_queue: Option<Arc<AnswerQueue>>,
     /// Answers of a stream that were sent.
     pub(crate) items: u64,
 }
@@ -69,7 +69,7 @@ impl Task {
             deadline: None,
             timer: None,
             window,
-            outlet: None,
+            answer_queue: None,
             items: 0,
         }
     }

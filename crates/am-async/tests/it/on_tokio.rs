@@ -19,7 +19,7 @@ fn many_tasks_call_through_one_endpoint() {
     runtime.block_on(async move {
         let (caller, driver) = drive(endpoint);
         let (_, serving) = drive(other);
-        let (stop, stop_other) = (driver.stopper(), serving.stopper());
+        let (stop, stop_other) = (driver.stop_handle(), serving.stop_handle());
         let (driver, serving) = (tokio::spawn(driver), tokio::spawn(serving));
         let tasks = (0..50u64).map(|number| {
             let caller = caller.clone();
