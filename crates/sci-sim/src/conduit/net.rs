@@ -328,8 +328,8 @@ impl<N: Sisci> Net<N> {
 
     /// This rank's own flags.
     #[inline]
-    pub(super) fn flags(&self) -> Own<'_, N> {
-        Own { net: self }
+    pub(super) fn flags(&self) -> LocalFlags<'_, N> {
+        LocalFlags { net: self }
     }
 
     /// The slots that a sender writes to.
@@ -397,11 +397,11 @@ fn export<N: Sisci>(nic: &N, descriptor: &N::Descriptor, id: u32, bytes: usize) 
 }
 
 /// A rank's own flags in the segment that the interface writes to.
-pub(super) struct Own<'n, N: Sisci> {
+pub(super) struct LocalFlags<'n, N: Sisci> {
     net: &'n Net<N>,
 }
 
-impl<N: Sisci> OwnFlags for Own<'_, N> {
+impl<N: Sisci> OwnFlags for LocalFlags<'_, N> {
     #[inline]
     fn clear_exist(&self) {
         self.net.nic.take_flag(&self.net.ready.map, self.net.layout.exist_at());

@@ -92,29 +92,29 @@ impl Code {
 /// A call that would have consumed an object was refused; the object is as before.
 ///
 /// `?` turns it into its [`Code`] and lets the object go: it stays in use until the library ends.
-pub struct Kept<T> {
+pub struct RefusedObject<T> {
     /// Why.
     pub code: Code,
     /// The object.
     pub object: T,
 }
 
-impl<T> fmt::Debug for Kept<T> {
+impl<T> fmt::Debug for RefusedObject<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("code", &self.code).finish_non_exhaustive()
+        f.debug_struct("RefusedObject").field("code", &self.code).finish_non_exhaustive()
     }
 }
 
-impl<T> fmt::Display for Kept<T> {
+impl<T> fmt::Display for RefusedObject<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.code.fmt(f)
     }
 }
 
-impl<T> std::error::Error for Kept<T> {}
+impl<T> std::error::Error for RefusedObject<T> {}
 
-impl<T> From<Kept<T>> for Code {
-    fn from(kept: Kept<T>) -> Self {
-        kept.code
+impl<T> From<RefusedObject<T>> for Code {
+    fn from(refused: RefusedObject<T>) -> Self {
+        refused.code
     }
 }

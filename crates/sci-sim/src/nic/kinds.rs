@@ -118,7 +118,7 @@ pub enum SegmentReason {
 
 /// Which segment a callback is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Concerned {
+pub enum CallbackSegment {
     /// A segment of this node.
     Local(SegmentId),
     /// A segment of another node that this one is connected to.
@@ -129,7 +129,7 @@ pub enum Concerned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Callback {
     /// The segment.
-    pub segment: Concerned,
+    pub segment: CallbackSegment,
     /// The other node.
     pub node: NodeId,
     /// What happened.

@@ -4,7 +4,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `sisci` | [`Sisci`]: the interface as a trait |
-//! | `code`, `kinds` | [`Code`] and [`Kept`]: what calls come to; numbers, states, events, flags |
+//! | `code`, `kinds` | [`Code`] and [`RefusedObject`]: what calls come to; numbers, states, events, flags |
 //! | `virtual_time` | [`Virtual`]: in virtual time |
 //! | `mapped` | [`Mapped`]: between processes |
 //! | `sequence` | the state machine of a map sequence, which both use |
@@ -33,10 +33,10 @@ pub mod virtual_time;
 
 #[cfg(not(am_loom))]
 pub use {
-    code::{Code, Kept},
+    code::{Code, RefusedObject},
     errors::{PlannedError, PlannedStatus, TransferErrors},
     kinds::{
-        ALIGNMENT, Callback, Concerned, Counters, DmaState, Flags, LINE, Limits, MAP_ALIGNMENT, NodeId,
+        ALIGNMENT, Callback, CallbackSegment, Counters, DmaState, Flags, LINE, Limits, MAP_ALIGNMENT, NodeId,
         RemoteAddress, SegmentId, SegmentReason, SequenceStatus,
     },
     mapped::{Mapped, MappedConfig, MappedError},

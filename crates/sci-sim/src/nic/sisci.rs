@@ -1,6 +1,6 @@
 //! The SISCI interface as a trait: sessions, segments, programmed I/O, sequences, DMA, interrupts, waiting.
 
-use super::code::{Code, Kept};
+use super::code::{Code, RefusedObject};
 use super::kinds::{
     ALIGNMENT, Callback, Counters, DmaState, Flags, Limits, NodeId, RemoteAddress, SegmentId, SegmentReason,
     SequenceStatus,
@@ -21,7 +21,7 @@ pub(crate) const MAX_TRANSFERS: usize = 65_536;
 /// [`Mapped`](super::Mapped), between processes. Both keep these rules:
 ///
 /// * What a call would use up, it consumes: a removed segment, an undone map, a closed session cannot be used
-///   again; the program does not compile. A refusal hands the object back in [`Kept`]. What is let go without
+///   again; the program does not compile. A refusal hands the object back in [`RefusedObject`]. What is let go without
 ///   being removed stays in use until the library ends, which frees everything.
 /// * Stores are posted: they return before they land, and up to [`Limits::outstanding`] lines may be under way.
 ///   Stores into one line land in their order. Stores into different lines may land in any order unless a
@@ -127,13 +127,13 @@ pub trait Sisci: Sized {
     ///
     /// # Errors
     /// [`Code::Busy`] while something made through it is in use.
-    fn close(&self, descriptor: Self::Descriptor) -> Result<(), Kept<Self::Descriptor>>;
+    fn close(&self, descriptor: Self::Descriptor) -> Result<(), RefusedObject<Self::Descriptor>>;
 
     /// Ends the library.
     ///
     /// # Errors
     /// [`Code::Busy`] while a session is open.
-    fn terminate(self) -> Result<(), Kept<Self>>;
+    fn terminate(self) -> Result<(), RefusedObject<Self>>;
 
     /// Whether a node answers. Waits for its answer.
     ///
@@ -181,7 +181,7 @@ pub trait Sisci: Sized {
     ///
     /// # Errors
     /// [`Code::Busy`] while other nodes are connected to the segment.
-    fn unmap_local(&self, map: Self::LocalMap) -> Result<(), Kept<Self::LocalMap>>;
+    fn unmap_local(&self, map: Self::LocalMap) -> Result<(), RefusedObject<Self::LocalMap>>;
 
     /// Lets other nodes connect. No effect if they could already.
     ///
@@ -199,7 +199,7 @@ pub trait Sisci: Sized {
     ///
     /// # Errors
     /// [`Code::Busy`] while it is mapped, other nodes are connected to it, or a DMA queue uses it.
-    fn remove_segment(&self, segment: Self::LocalSegment) -> Result<(), Kept<Self::LocalSegment>>;
+    fn remove_segment(&self, segment: Self::LocalSegment) -> Result<(), RefusedObject<Self::LocalSegment>>;
 
     /// Waits until something happens to a local segment: which node, and what. Without a timeout for ever.
     ///
@@ -247,13 +247,13 @@ pub trait Sisci: Sized {
     ///
     /// # Errors
     /// [`Code::Busy`] while it has a sequence.
-    fn unmap_remote(&self, map: Self::RemoteMap) -> Result<(), Kept<Self::RemoteMap>>;
+    fn unmap_remote(&self, map: Self::RemoteMap) -> Result<(), RefusedObject<Self::RemoteMap>>;
 
     /// Ends a connection. Waits for what is under way.
     ///
     /// # Errors
     /// [`Code::Busy`] while it is mapped or a DMA queue uses it.
-    fn disconnect_segment(&self, segment: Self::RemoteSegment) -> Result<(), Kept<Self::RemoteSegment>>;
+    fn disconnect_segment(&self, segment: Self::RemoteSegment) -> Result<(), RefusedObject<Self::RemoteSegment>>;
 
     /// Waits until something happens to a connected segment. Without a timeout for ever.
     ///
@@ -451,7 +451,7 @@ pub trait Sisci: Sized {
     ///
     /// # Errors
     /// [`Code::Busy`] while it is Posted.
-    fn remove_dma_queue(&self, queue: Self::DmaQueue) -> Result<(), Kept<Self::DmaQueue>>;
+    fn remove_dma_queue(&self, queue: Self::DmaQueue) -> Result<(), RefusedObject<Self::DmaQueue>>;
 
     // Interrupts.
 

@@ -8,7 +8,7 @@ use super::objects::{
 };
 use super::region::View;
 use super::segment::{Local, New, Remote, Wish};
-use crate::nic::code::{Code, Kept};
+use crate::nic::code::{Code, RefusedObject};
 use crate::nic::errors::{Failure, Severity};
 use crate::nic::flag;
 use crate::nic::kinds::{
@@ -100,17 +100,17 @@ impl Sisci for Mapped {
         Ok(Descriptor(session))
     }
 
-    fn close(&self, descriptor: Descriptor) -> Result<(), Kept<Descriptor>> {
+    fn close(&self, descriptor: Descriptor) -> Result<(), RefusedObject<Descriptor>> {
         if descriptor.0.load(Relaxed) != 0 {
-            return Err(Kept { code: Code::Busy, object: descriptor });
+            return Err(RefusedObject { code: Code::Busy, object: descriptor });
         }
         self.sessions.borrow_mut().retain(|session| !Arc::ptr_eq(session, &descriptor.0));
         Ok(())
     }
 
-    fn terminate(self) -> Result<(), Kept<Self>> {
+    fn terminate(self) -> Result<(), RefusedObject<Self>> {
         let open = !self.sessions.borrow().is_empty();
-        if open { Err(Kept { code: Code::Busy, object: self }) } else { Ok(()) }
+        if open { Err(RefusedObject { code: Code::Busy, object: self }) } else { Ok(()) }
     }
 
     fn probe_node(&self, _: &Descriptor, node: NodeId) -> Result<(), Code> {
@@ -189,11 +189,11 @@ impl Sisci for Mapped {
         Ok(LocalMap { segment: Arc::clone(local), offset, memory })
     }
 
-    fn unmap_local(&self, map: LocalMap) -> Result<(), Kept<LocalMap>> {
+    fn unmap_local(&self, map: LocalMap) -> Result<(), RefusedObject<LocalMap>> {
         let silent = self.has(Mutation::SilentLoss);
         self.look_after_peers();
         if self.survey_local(&map.segment, silent) != 0 && !self.has(Mutation::UnmapConnected) {
-            return Err(Kept { code: Code::Busy, object: map });
+            return Err(RefusedObject { code: Code::Busy, object: map });
         }
         map.segment.maps.fetch_sub(1, Relaxed);
         let part = map.offset..map.offset + map.memory.len();
@@ -218,7 +218,7 @@ impl Sisci for Mapped {
         Ok(())
     }
 
-    fn remove_segment(&self, segment: LocalSegment) -> Result<(), Kept<LocalSegment>> {
+    fn remove_segment(&self, segment: LocalSegment) -> Result<(), RefusedObject<LocalSegment>> {
         let LocalSegment(local) = &segment;
         let used = local.maps.load(Relaxed) != 0 || local.transfers.load(Relaxed) != 0;
         // From here on nobody connects, so that who is not connected now never will be.
@@ -228,7 +228,7 @@ impl Sisci for Mapped {
         let connected = self.survey_local(local, self.has(Mutation::SilentLoss)) != 0;
         if used || connected && !self.has(Mutation::RemoveConnected) {
             local.offer(available);
-            return Err(Kept { code: Code::Busy, object: segment });
+            return Err(RefusedObject { code: Code::Busy, object: segment });
         }
         local.unlink();
         local.session.fetch_sub(1, Relaxed);
@@ -291,18 +291,18 @@ impl Sisci for Mapped {
         Ok(RemoteMap { segment, offset, size, memory, shared })
     }
 
-    fn unmap_remote(&self, map: RemoteMap) -> Result<(), Kept<RemoteMap>> {
+    fn unmap_remote(&self, map: RemoteMap) -> Result<(), RefusedObject<RemoteMap>> {
         if map.shared.sequences.load(Relaxed) != 0 {
-            return Err(Kept { code: Code::Busy, object: map });
+            return Err(RefusedObject { code: Code::Busy, object: map });
         }
         map.segment.maps.fetch_sub(1, Relaxed);
         Ok(())
     }
 
-    fn disconnect_segment(&self, segment: RemoteSegment) -> Result<(), Kept<RemoteSegment>> {
+    fn disconnect_segment(&self, segment: RemoteSegment) -> Result<(), RefusedObject<RemoteSegment>> {
         let RemoteSegment(remote) = &segment;
         if remote.maps.load(Relaxed) != 0 || remote.transfers.load(Relaxed) != 0 {
-            return Err(Kept { code: Code::Busy, object: segment });
+            return Err(RefusedObject { code: Code::Busy, object: segment });
         }
         remote.disconnect();
         remote.session.fetch_sub(1, Relaxed);
@@ -539,9 +539,9 @@ impl Sisci for Mapped {
         queue.abort()
     }
 
-    fn remove_dma_queue(&self, mut queue: DmaQueue) -> Result<(), Kept<DmaQueue>> {
+    fn remove_dma_queue(&self, mut queue: DmaQueue) -> Result<(), RefusedObject<DmaQueue>> {
         if queue.state() == DmaState::Posted {
-            return Err(Kept { code: Code::Busy, object: queue });
+            return Err(RefusedObject { code: Code::Busy, object: queue });
         }
         queue.empty();
         queue.session.fetch_sub(1, Relaxed);

@@ -5,7 +5,7 @@ use super::node::{Peer, Post};
 use super::region::View;
 use super::segment::{EVENTS, Local, Remote};
 use crate::nic::errors::Injector;
-use crate::nic::kinds::{Callback, Concerned, Counters, NodeId, SegmentReason};
+use crate::nic::kinds::{Callback, CallbackSegment, Counters, NodeId, SegmentReason};
 use am_core::backoff::{Backoff, Next, Patience};
 use am_core::time::Clock;
 use am_core::{Instant, PeerStatus, Span};
@@ -213,7 +213,7 @@ impl Mapped {
         };
         local.survey(alive, |node, reason| {
             if local.callback {
-                self.callback(Callback { segment: Concerned::Local(local.id), node, reason });
+                self.callback(Callback { segment: CallbackSegment::Local(local.id), node, reason });
                 return;
             }
             let mut events = local.events.lock().expect("nobody panics with events in hand");
@@ -225,7 +225,7 @@ impl Mapped {
 
     fn remote_event(&self, remote: &Remote, reason: SegmentReason) {
         if remote.callback {
-            let segment = Concerned::Remote(remote.peer.node, remote.id);
+            let segment = CallbackSegment::Remote(remote.peer.node, remote.id);
             return self.callback(Callback { segment, node: remote.peer.node, reason });
         }
         let mut events = remote.events.lock().expect("nobody panics with events in hand");

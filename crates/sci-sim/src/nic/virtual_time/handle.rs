@@ -6,7 +6,7 @@ use super::device::{Adapter, Look, Shared, looking};
 use super::pio::Combiner;
 use super::process::{Process, Wanting, reply_done};
 use super::wire::{Ask, Body, Reply, Wire};
-use crate::nic::code::{Code, Kept};
+use crate::nic::code::{Code, RefusedObject};
 use crate::nic::kinds::{
     Callback, Counters, DmaState, Flags, Limits, NodeId, RemoteAddress, SegmentId, SegmentReason, SequenceStatus,
 };
@@ -243,20 +243,20 @@ impl<'a> Sisci for Virtual<'a> {
         })
     }
 
-    fn close(&self, descriptor: Descriptor) -> Result<(), Kept<Descriptor>> {
+    fn close(&self, descriptor: Descriptor) -> Result<(), RefusedObject<Descriptor>> {
         self.call();
         let used = self.own(|process| *process.sessions.at(descriptor.0));
         if used != 0 {
-            return Err(Kept { code: Code::Busy, object: descriptor });
+            return Err(RefusedObject { code: Code::Busy, object: descriptor });
         }
         self.own(|process| process.sessions.remove(descriptor.0));
         Ok(())
     }
 
-    fn terminate(self) -> Result<(), Kept<Self>> {
+    fn terminate(self) -> Result<(), RefusedObject<Self>> {
         self.store_barrier();
         let open = self.own(|process| process.sessions.iter().count());
-        if open == 0 { Ok(()) } else { Err(Kept { code: Code::Busy, object: self }) }
+        if open == 0 { Ok(()) } else { Err(RefusedObject { code: Code::Busy, object: self }) }
     }
 
     fn probe_node(&self, _: &Descriptor, node: NodeId) -> Result<(), Code> {
@@ -301,7 +301,7 @@ impl<'a> Sisci for Virtual<'a> {
         self.show(segment, offset, size)
     }
 
-    fn unmap_local(&self, map: LocalMap) -> Result<(), Kept<LocalMap>> {
+    fn unmap_local(&self, map: LocalMap) -> Result<(), RefusedObject<LocalMap>> {
         self.hide(map)
     }
 
@@ -313,7 +313,7 @@ impl<'a> Sisci for Virtual<'a> {
         self.offer(segment, false)
     }
 
-    fn remove_segment(&self, segment: LocalSegment) -> Result<(), Kept<LocalSegment>> {
+    fn remove_segment(&self, segment: LocalSegment) -> Result<(), RefusedObject<LocalSegment>> {
         self.remove(segment)
     }
 
@@ -347,11 +347,11 @@ impl<'a> Sisci for Virtual<'a> {
         self.import(segment, offset, size)
     }
 
-    fn unmap_remote(&self, map: RemoteMap) -> Result<(), Kept<RemoteMap>> {
+    fn unmap_remote(&self, map: RemoteMap) -> Result<(), RefusedObject<RemoteMap>> {
         self.unimport(map)
     }
 
-    fn disconnect_segment(&self, segment: RemoteSegment) -> Result<(), Kept<RemoteSegment>> {
+    fn disconnect_segment(&self, segment: RemoteSegment) -> Result<(), RefusedObject<RemoteSegment>> {
         self.disconnect(segment)
     }
 
@@ -493,7 +493,7 @@ impl<'a> Sisci for Virtual<'a> {
         self.end(queue)
     }
 
-    fn remove_dma_queue(&self, queue: DmaQueue) -> Result<(), Kept<DmaQueue>> {
+    fn remove_dma_queue(&self, queue: DmaQueue) -> Result<(), RefusedObject<DmaQueue>> {
         self.drop_queue(queue)
     }
 

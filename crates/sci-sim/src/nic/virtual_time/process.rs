@@ -5,7 +5,7 @@ use super::HostMemory;
 use super::wire::{Reply, Verdict};
 use crate::nic::code::Code;
 use crate::nic::errors::{Failure, Injected, Injector, Severity};
-use crate::nic::kinds::{Callback, Concerned, Counters, DmaState, NodeId, SegmentId, SegmentReason};
+use crate::nic::kinds::{Callback, CallbackSegment, Counters, DmaState, NodeId, SegmentId, SegmentReason};
 use am_core::{Instant, Span};
 use std::collections::VecDeque;
 
@@ -321,7 +321,7 @@ impl Process {
     pub(super) fn local_event(&mut self, local: u32, node: NodeId, reason: SegmentReason) {
         let local = self.locals.at(local);
         if local.callback {
-            let segment = Concerned::Local(local.id);
+            let segment = CallbackSegment::Local(local.id);
             if self.callbacks.len() < EVENTS * 4 {
                 self.callbacks.push_back(Callback { segment, node, reason });
             }
@@ -335,7 +335,7 @@ impl Process {
     pub(super) fn remote_event(&mut self, connection: u32, reason: SegmentReason) {
         let connection = self.connections.at(connection);
         if connection.callback {
-            let (segment, node) = (Concerned::Remote(connection.node, connection.id), connection.node);
+            let (segment, node) = (CallbackSegment::Remote(connection.node, connection.id), connection.node);
             if self.callbacks.len() < EVENTS * 4 {
                 self.callbacks.push_back(Callback { segment, node, reason });
             }

@@ -5,7 +5,7 @@ use super::device::{Look, Shared};
 use super::handle::{Descriptor, LocalMap, LocalSegment, RemoteMap, RemoteSegment, Virtual, earlier};
 use super::process::{Connection, Local, Map, Wanting};
 use super::wire::{Ask, Reply};
-use crate::nic::code::{Code, Kept};
+use crate::nic::code::{Code, RefusedObject};
 use crate::nic::kinds::{
     ALIGNMENT, Flags, MAP_ALIGNMENT, NodeId, RemoteAddress, SegmentId, SegmentReason, inside,
 };
@@ -86,12 +86,12 @@ impl Virtual<'_> {
         })
     }
 
-    pub(super) fn hide(&self, map: LocalMap) -> Result<(), Kept<LocalMap>> {
+    pub(super) fn hide(&self, map: LocalMap) -> Result<(), RefusedObject<LocalMap>> {
         self.call();
         self.survey();
         let connected = self.settled(|process| !process.locals.at(map.segment).peers.is_empty());
         if connected && !self.shared.has(Mutation::UnmapConnected) {
-            return Err(Kept { code: Code::Busy, object: map });
+            return Err(RefusedObject { code: Code::Busy, object: map });
         }
         self.own(|process| {
             let local = process.locals.at(map.segment);
@@ -114,7 +114,7 @@ impl Virtual<'_> {
         })
     }
 
-    pub(super) fn remove(&self, segment: LocalSegment) -> Result<(), Kept<LocalSegment>> {
+    pub(super) fn remove(&self, segment: LocalSegment) -> Result<(), RefusedObject<LocalSegment>> {
         self.call();
         self.survey();
         let anyway = self.shared.has(Mutation::RemoveConnected);
@@ -130,7 +130,7 @@ impl Virtual<'_> {
             process.locals.remove(segment.0);
             true
         });
-        if removed { Ok(()) } else { Err(Kept { code: Code::Busy, object: segment }) }
+        if removed { Ok(()) } else { Err(RefusedObject { code: Code::Busy, object: segment }) }
     }
 
     pub(super) fn connect(
@@ -183,12 +183,12 @@ impl Virtual<'_> {
         })
     }
 
-    pub(super) fn unimport(&self, map: RemoteMap) -> Result<(), Kept<RemoteMap>> {
+    pub(super) fn unimport(&self, map: RemoteMap) -> Result<(), RefusedObject<RemoteMap>> {
         self.call();
         self.flush();
         let used = self.own(|process| process.maps.at(map.number).sequences != 0);
         if used {
-            return Err(Kept { code: Code::Busy, object: map });
+            return Err(RefusedObject { code: Code::Busy, object: map });
         }
         self.own(|process| {
             let connection = process.maps.at(map.number).connection;
@@ -204,14 +204,14 @@ impl Virtual<'_> {
         Ok(())
     }
 
-    pub(super) fn disconnect(&self, segment: RemoteSegment) -> Result<(), Kept<RemoteSegment>> {
+    pub(super) fn disconnect(&self, segment: RemoteSegment) -> Result<(), RefusedObject<RemoteSegment>> {
         self.call();
         let used = self.own(|process| {
             let connection = process.connections.at(segment.number);
             connection.maps != 0 || connection.transfers != 0
         });
         if used {
-            return Err(Kept { code: Code::Busy, object: segment });
+            return Err(RefusedObject { code: Code::Busy, object: segment });
         }
         self.barrier();
         let (rank, base, key) = self.own(|process| {

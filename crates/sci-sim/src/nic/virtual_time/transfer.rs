@@ -3,7 +3,7 @@
 use super::device::{Look, chunk_time};
 use super::handle::{Descriptor, DmaQueue, LocalSegment, RemoteSegment, Virtual};
 use super::process::{Queue, Transfer, Wanting};
-use crate::nic::code::{Code, Kept};
+use crate::nic::code::{Code, RefusedObject};
 use crate::nic::kinds::{ALIGNMENT, DmaState, RemoteAddress, inside};
 use crate::nic::mutation::Mutation;
 use crate::nic::sisci::{MAX_TRANSFERS, Sisci};
@@ -161,10 +161,10 @@ impl Virtual<'_> {
         }
     }
 
-    pub(super) fn drop_queue(&self, queue: DmaQueue) -> Result<(), Kept<DmaQueue>> {
+    pub(super) fn drop_queue(&self, queue: DmaQueue) -> Result<(), RefusedObject<DmaQueue>> {
         self.call();
         if self.dma_state(&queue) == DmaState::Posted {
-            return Err(Kept { code: Code::Busy, object: queue });
+            return Err(RefusedObject { code: Code::Busy, object: queue });
         }
         self.forget(queue.0);
         self.own(|process| {

@@ -5,7 +5,7 @@ use am_core::Span;
 use fabric_sim::{FaultEvent, Scheduled, Topology};
 use sci_sim::SciConfig;
 use sci_sim::nic::{
-    Code, DmaState, Flags, Kept, Mapped, MappedConfig, NodeId, PlannedError, PlannedStatus, SegmentId,
+    Code, DmaState, Flags, Mapped, MappedConfig, NodeId, PlannedError, PlannedStatus, RefusedObject, SegmentId,
     SequenceStatus, Sisci,
 };
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl Seen {
 
     /// A refusal that hands the object back.
     #[track_caller]
-    fn keeps<T>(&self, code: Code, what: &str, result: Result<(), Kept<T>>) -> T {
+    fn keeps<T>(&self, code: Code, what: &str, result: Result<(), RefusedObject<T>>) -> T {
         let Err(kept) = result else { panic!("{what}: done instead of {code:?}") };
         assert_eq!(kept.code, code, "{what}");
         self.0.lock().unwrap().insert(code);

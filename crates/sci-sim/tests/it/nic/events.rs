@@ -4,7 +4,7 @@ use crate::nic_support::{Program, await_flag, ends, in_virtual_time, mapped, nod
 use am_core::{LossCause, PeerStatus, Span};
 use fabric_sim::{FaultEvent, Scheduled};
 use sci_sim::SciConfig;
-use sci_sim::nic::{Code, Concerned, Flags, NodeId, SegmentId, SegmentReason, SequenceStatus, Sisci};
+use sci_sim::nic::{CallbackSegment, Code, Flags, NodeId, SegmentId, SegmentReason, SequenceStatus, Sisci};
 
 const PATIENCE: Option<Span> = Some(Span::from_secs(300));
 
@@ -36,7 +36,7 @@ impl Program for ComeAndGo {
                     }
                     assert!(nic.now() < end);
                 };
-                assert_eq!((callback.segment, callback.node), (Concerned::Local(SegmentId(2)), nodes[1]));
+                assert_eq!((callback.segment, callback.node), (CallbackSegment::Local(SegmentId(2)), nodes[1]));
                 assert_eq!(callback.reason, reason);
             }
             nic.remove_segment(first).unwrap();
@@ -83,7 +83,7 @@ impl Program for Disappear {
         assert_eq!(nic.start_sequence(&mut sequence), SequenceStatus::Ok);
         assert_eq!(nic.wait_for_remote_segment_event(&ends.remote, PATIENCE), Ok(SegmentReason::Lost));
         let callback = nic.next_callback().unwrap();
-        assert_eq!(callback.segment, Concerned::Remote(nodes[1], SegmentId(1)));
+        assert_eq!(callback.segment, CallbackSegment::Remote(nodes[1], SegmentId(1)));
         assert_eq!((callback.node, callback.reason), (nodes[1], SegmentReason::Lost));
         assert_eq!(nic.next_callback(), None);
         nic.disconnect_segment(told).unwrap();

@@ -7,7 +7,7 @@ use am_core::Span;
 use fabric_sim::Topology;
 use proptest::prelude::*;
 use sci_sim::SciConfig;
-use sci_sim::nic::{Code, DmaState, Flags, Kept, NodeId, SegmentId, SequenceStatus, Sisci};
+use sci_sim::nic::{Code, DmaState, Flags, NodeId, RefusedObject, SegmentId, SequenceStatus, Sisci};
 use std::fmt::Debug;
 
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ fn same<R>(expected: Outcome, found: Result<R, Code>, call: &dyn Debug) -> Optio
 }
 
 /// A call that consumes an object, which a refusal puts back.
-fn consume<T>(place: &mut Option<T>, work: impl FnOnce(T) -> Result<(), Kept<T>>) -> Outcome {
+fn consume<T>(place: &mut Option<T>, work: impl FnOnce(T) -> Result<(), RefusedObject<T>>) -> Outcome {
     let object = place.take().unwrap();
     work(object).map_err(|kept| {
         *place = Some(kept.object);
