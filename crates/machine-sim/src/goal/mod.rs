@@ -57,7 +57,7 @@ pub mod patterns;
 mod player;
 mod text;
 
-pub use player::Played;
+pub use player::ScheduleReport;
 pub use text::ScheduleError;
 
 use crate::MachineConfig;
@@ -129,7 +129,7 @@ pub struct Schedule {
 /// # Errors
 /// An impossible machine, one that loses packets without repair, a schedule with operations that require each other, or one whose messages
 /// do not match: a deadlock that names what is left.
-pub fn run(machine: &MachineConfig, schedule: &Schedule) -> Result<Played, RunError> {
+pub fn run(machine: &MachineConfig, schedule: &Schedule) -> Result<ScheduleReport, RunError> {
     let ranks = u32::try_from(schedule.ranks.len()).unwrap_or(u32::MAX);
     let machine = MachineConfig { ranks, ..machine.clone() };
     machine.check()?;

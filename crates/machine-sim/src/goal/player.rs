@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// What a schedule came to.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Played {
+pub struct ScheduleReport {
     /// When each rank's processors had ended its last operation.
     pub ended: Vec<Instant>,
     /// The same, with the gaps of its interfaces behind the last messages.
@@ -383,7 +383,7 @@ impl Device for Player {
 }
 
 /// Runs a checked schedule.
-pub(super) fn play(machine: &MachineConfig, schedule: &Schedule) -> Result<Played, RunError> {
+pub(super) fn play(machine: &MachineConfig, schedule: &Schedule) -> Result<ScheduleReport, RunError> {
     let shared = Rc::new(shared(machine)?);
     if shared.lossy {
         let (field, other) = ("faults".into(), "a schedule".into());
@@ -414,5 +414,5 @@ pub(super) fn play(machine: &MachineConfig, schedule: &Schedule) -> Result<Playe
         found.borrow_mut()[me as usize] = times;
     })?;
     let (ended, quiet) = times.take().into_iter().unzip();
-    Ok(Played { ended, quiet, report })
+    Ok(ScheduleReport { ended, quiet, report })
 }

@@ -3,7 +3,7 @@
 use super::handle::{Fault, Finished};
 use super::stats::Meter;
 use super::stream::{In, Out, Turn};
-use super::wire::{Cargo, Content, Message, Parcel};
+use super::wire::{Content, Message, NumberedPacket, PacketBody};
 use crate::config::Shared;
 use am_core::one_sided::Atomic;
 use am_core::segment::Memory;
@@ -26,7 +26,7 @@ const REPEATED: usize = 16;
 /// Fruitless attempts that double the wait.
 const DOUBLINGS: u32 = 6;
 
-type Port<'a> = DeviceContext<'a, Parcel>;
+type Port<'a> = DeviceContext<'a, NumberedPacket>;
 
 /// The interface of a node, and what it keeps of each of its ranks.
 pub struct Interface {
@@ -108,9 +108,9 @@ impl Interface {
     }
 
     /// A rank calls for something to be sent.
-    fn called(&mut self, packet: Packet<Parcel>, port: &mut Port<'_>) {
-        let Packet { from, to, body: Parcel { cargo, .. }, .. } = packet;
-        let Cargo::Whole(content, size) = cargo else { unreachable!("ranks call for whole things") };
+    fn called(&mut self, packet: Packet<NumberedPacket>, port: &mut Port<'_>) {
+        let Packet { from, to, body: NumberedPacket { contents, .. }, .. } = packet;
+        let PacketBody::Whole(content, size) = contents else { unreachable!("ranks call for whole things") };
         if !matches!(content, Content::Message { .. }) {
             return self.launch((from, to), content, size, port);
         }
@@ -159,22 +159,22 @@ impl Interface {
         let count = size.div_ceil(packet).max(1);
         for index in 0..count - 1 {
             let at = begins + class.length(index * packet + 1);
-            self.packet(way, packet as u32, Cargo::Part, at, port);
+            self.packet(way, packet as u32, PacketBody::Part, at, port);
         }
         let before = (count - 1) * packet;
         let at = begins + if count > 1 { class.length(before + 1) } else { Span::ZERO };
-        self.packet(way, (size - before) as u32, Cargo::Whole(content, size), at, port);
+        self.packet(way, (size - before) as u32, PacketBody::Whole(content, size), at, port);
     }
 
     /// Sends a packet, in the turn of its stream where there are turns.
-    fn packet(&mut self, way: (u32, u32), bytes: u32, cargo: Cargo, at: Instant, port: &mut Port<'_>) {
+    fn packet(&mut self, way: (u32, u32), bytes: u32, contents: PacketBody, at: Instant, port: &mut Port<'_>) {
         let (from, to) = way;
         let mut turn = 0;
         if self.shared.lossy {
             let (window, timeout) = (self.shared.parameters.retry.window as usize, self.shared.costs.timeout);
             let sent = self.with_out(from, to, |out| {
                 if out.kept.len() >= window || !out.waiting.is_empty() {
-                    out.waiting.push_back((bytes, cargo.clone()));
+                    out.waiting.push_back((bytes, contents.clone()));
                     return None;
                 }
                 let turn = out.next;
@@ -182,7 +182,7 @@ impl Interface {
                 if out.kept.is_empty() {
                     out.due = at + timeout;
                 }
-                out.kept.push_back((turn, bytes, cargo.clone()));
+                out.kept.push_back((turn, bytes, contents.clone()));
                 Some((turn, out.due))
             });
             let Some((given, due)) = sent else { return };
@@ -193,10 +193,17 @@ impl Interface {
             turn = out.next;
             out.next = turn.wrapping_add(1);
         }
-        self.transmit((from, to), bytes, Parcel { turn, cargo }, at, port);
+        self.transmit((from, to), bytes, NumberedPacket { turn, contents }, at, port);
     }
 
-    fn transmit(&mut self, (from, to): (u32, u32), bytes: u32, body: Parcel, at: Instant, port: &mut Port<'_>) {
+    fn transmit(
+        &mut self,
+        (from, to): (u32, u32),
+        bytes: u32,
+        body: NumberedPacket,
+        at: Instant,
+        port: &mut Port<'_>,
+    ) {
         let mut at = at.max(port.now());
         if self.limited[0] {
             let number = port.number();
@@ -208,17 +215,17 @@ impl Interface {
     /// Sends what waited for room in the window.
     fn refill(&mut self, from: u32, to: u32, port: &mut Port<'_>) {
         let window = self.shared.parameters.retry.window as usize;
-        while let Some((turn, bytes, cargo)) = self.with_out(from, to, |out| {
+        while let Some((turn, bytes, contents)) = self.with_out(from, to, |out| {
             if out.kept.len() >= window {
                 return None;
             }
-            let (bytes, cargo) = out.waiting.pop_front()?;
+            let (bytes, contents) = out.waiting.pop_front()?;
             let turn = out.next;
             out.next = turn.wrapping_add(1);
-            out.kept.push_back((turn, bytes, cargo.clone()));
-            Some((turn, bytes, cargo))
+            out.kept.push_back((turn, bytes, contents.clone()));
+            Some((turn, bytes, contents))
         }) {
-            self.transmit((from, to), bytes, Parcel { turn, cargo }, port.now(), port);
+            self.transmit((from, to), bytes, NumberedPacket { turn, contents }, port.now(), port);
         }
     }
 
@@ -267,9 +274,9 @@ impl Interface {
     }
 
     /// A packet has come in whole, and in its turn.
-    fn take(&mut self, packet: Packet<Parcel>, ready: Instant, port: &mut Port<'_>) {
+    fn take(&mut self, packet: Packet<NumberedPacket>, ready: Instant, port: &mut Port<'_>) {
         let Packet { to, bytes, ref body, .. } = packet;
-        let Cargo::Whole(_, size) = body.cargo else { return };
+        let PacketBody::Whole(_, size) = body.contents else { return };
         let shared = Rc::clone(&self.shared);
         let class = shared.costs.class(size);
         let mut at = ready + shared.costs.latency + shared.costs.trailing(class, bytes.into());
@@ -284,9 +291,9 @@ impl Interface {
     }
 
     /// Something has reached its rank's memory.
-    fn arrived(&mut self, packet: Packet<Parcel>, port: &mut Port<'_>) {
-        let Packet { from, to, body: Parcel { cargo, .. }, .. } = packet;
-        let Cargo::Whole(content, size) = cargo else { return };
+    fn arrived(&mut self, packet: Packet<NumberedPacket>, port: &mut Port<'_>) {
+        let Packet { from, to, body: NumberedPacket { contents, .. }, .. } = packet;
+        let PacketBody::Whole(content, size) = contents else { return };
         let now = port.now();
         let shared = Rc::clone(&self.shared);
         let index = shared.costs.index(size);
@@ -385,8 +392,8 @@ impl Interface {
                 if let Some(meter) = &mut self.process(rank).meter {
                     meter.found.repeated += again.len() as u64;
                 }
-                for (turn, bytes, cargo) in again {
-                    self.transmit((rank, peer), bytes, Parcel { turn, cargo }, now, port);
+                for (turn, bytes, contents) in again {
+                    self.transmit((rank, peer), bytes, NumberedPacket { turn, contents }, now, port);
                 }
                 let leaves = self.process(rank).leaves.is_some();
                 let out = self.out(rank, peer);
@@ -404,21 +411,21 @@ impl Interface {
 }
 
 impl Device for Interface {
-    type Body = Parcel;
+    type Body = NumberedPacket;
 
     fn stages(&self) -> Vec<(&'static str, Stage)> {
         let [inject, eject] = self.shared.parameters.stages();
         vec![("inject", inject), ("eject", eject)]
     }
 
-    fn arrive(&mut self, packet: Packet<Parcel>, port: &mut Port<'_>) {
+    fn arrive(&mut self, packet: Packet<NumberedPacket>, port: &mut Port<'_>) {
         if packet.corrupt {
             return;
         }
         let Packet { from, to, bytes, sent, .. } = packet;
         let mut ready = port.now();
         let turn = packet.body.turn;
-        if matches!(packet.body.cargo, Cargo::Acknowledged) {
+        if matches!(packet.body.contents, PacketBody::Acknowledged) {
             return self.acknowledged(to, from, turn, port);
         }
         if self.limited[1] {
@@ -438,28 +445,28 @@ impl Device for Interface {
                 stream.expected = turn.wrapping_add(1);
                 let (number, corrupt) = (packet.number, false);
                 self.take(packet, ready, port);
-                while let Some((bytes, sent, cargo)) = self
+                while let Some((bytes, sent, contents)) = self
                     .process(to)
                     .incoming
                     .as_mut()
                     .and_then(|peers| peers.get_or_insert_with(from, In::default).next())
                 {
-                    let body = Parcel { turn: 0, cargo };
+                    let body = NumberedPacket { turn: 0, contents };
                     self.take(Packet { number, from, to, bytes, sent, corrupt, body }, ready, port);
                 }
             }
-            Turn::Early => stream.keep(turn, bytes, sent, packet.body.cargo),
+            Turn::Early => stream.keep(turn, bytes, sent, packet.body.contents),
             Turn::Known => {}
         }
         if self.shared.lossy {
             let incoming = self.process(to).incoming.as_ref().and_then(|peers| peers.get(from));
             let turn = incoming.map_or(0, |stream| stream.expected);
-            let body = Parcel { turn, cargo: Cargo::Acknowledged };
+            let body = NumberedPacket { turn, contents: PacketBody::Acknowledged };
             port.send_as(Outgoing::new(to, from, 0, body));
         }
     }
 
-    fn due(&mut self, packet: Packet<Parcel>, token: u32, port: &mut Port<'_>) {
+    fn due(&mut self, packet: Packet<NumberedPacket>, token: u32, port: &mut Port<'_>) {
         if token == CALLED { self.called(packet, port) } else { self.arrived(packet, port) }
     }
 

@@ -2,7 +2,7 @@
 
 use super::device::{CALLED, Interface};
 use super::stats::{Measurements, Meter};
-use super::wire::{Cargo, Content, Message, Parcel, Place};
+use super::wire::{Content, Message, NumberedPacket, PacketBody, Place};
 use crate::config::Shared;
 use am_core::one_sided::Atomic;
 use am_core::{Instant, PeerStatus, Segment, Span};
@@ -85,7 +85,7 @@ impl<'a> Nic<'a> {
     }
 
     fn call(&self, to: u32, content: Content, size: u64) {
-        let body = Parcel { turn: 0, cargo: Cargo::Whole(content, size) };
+        let body = NumberedPacket { turn: 0, contents: PacketBody::Whole(content, size) };
         self.context.post(to, 0, body, CALLED);
     }
 

@@ -1,7 +1,7 @@
 //! The packets of a pair, where they may overtake each other or be lost: numbered by their sender, in order again at their receiver,
 //! and kept until they are acknowledged.
 
-use super::wire::{Cargo, Content};
+use super::wire::{Content, PacketBody};
 use am_core::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) next: u32,
-    /// Packets under way that were not acknowledged, and those that wait for room: turn, bytes, cargo.
-    pub(super) kept: VecDeque<(u32, u32, Cargo)>,
-    pub(super) waiting: VecDeque<(u32, Cargo)>,
+    /// Packets under way that were not acknowledged, and those that wait for room: turn, bytes, contents.
+    pub(super) kept: VecDeque<(u32, u32, PacketBody)>,
+    pub(super) waiting: VecDeque<(u32, PacketBody)>,
     /// Fruitless attempts in a row, and when the next is made.
     pub(super) attempts: u32,
     pub(super) due: Instant,
@@ -40,7 +40,7 @@ impl Out {
 pub(super) struct In {
     pub(super) expected: u32,
     /// Packets that came too early, by how much.
-    early: BTreeMap<u32, (u32, Instant, Cargo)>,
+    early: BTreeMap<u32, (u32, Instant, PacketBody)>,
 }
 
 /// What a packet is to its receiver.
@@ -66,12 +66,12 @@ impl In {
         }
     }
 
-    pub(super) fn keep(&mut self, turn: u32, bytes: u32, sent: Instant, cargo: Cargo) {
-        self.early.insert(turn, (bytes, sent, cargo));
+    pub(super) fn keep(&mut self, turn: u32, bytes: u32, sent: Instant, contents: PacketBody) {
+        self.early.insert(turn, (bytes, sent, contents));
     }
 
     /// The next packet, if it has come.
-    pub(super) fn next(&mut self) -> Option<(u32, Instant, Cargo)> {
+    pub(super) fn next(&mut self) -> Option<(u32, Instant, PacketBody)> {
         let next = self.early.remove(&self.expected)?;
         self.expected = self.expected.wrapping_add(1);
         Some(next)
@@ -89,7 +89,7 @@ mod tests {
             [u32::MAX, 0, u32::MAX - 1].map(|turn| stream.turn(turn)),
             [Turn::Now, Turn::Early, Turn::Known]
         );
-        stream.keep(0, 8, Instant(0), Cargo::Part);
+        stream.keep(0, 8, Instant(0), PacketBody::Part);
         assert!(stream.turn(0) == Turn::Known && stream.next().is_none());
         stream.expected = 0;
         assert!(stream.next().is_some() && stream.next().is_none());
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn acknowledgements_cover_all_before() {
         let mut out = Out::default();
-        out.kept.extend([u32::MAX - 1, u32::MAX, 0, 1].map(|turn| (turn, 8, Cargo::Part)));
+        out.kept.extend([u32::MAX - 1, u32::MAX, 0, 1].map(|turn| (turn, 8, PacketBody::Part)));
         assert!(!out.acknowledge(u32::MAX - 1));
         assert!(out.acknowledge(0));
         assert_eq!(out.kept.iter().map(|(turn, ..)| *turn).collect::<Vec<_>>(), [0, 1]);

@@ -68,7 +68,7 @@ pub(crate) struct Place {
 
 /// What a packet carries.
 #[derive(Clone, Debug)]
-pub(crate) enum Cargo {
+pub(crate) enum PacketBody {
     /// Bytes of something whose last packet carries it.
     Part,
     /// Something of so many bytes, or the last of it.
@@ -79,7 +79,7 @@ pub(crate) enum Cargo {
 
 /// A packet's place in the stream of a pair, and what it carries.
 #[derive(Clone, Debug)]
-pub struct Parcel {
+pub struct NumberedPacket {
     pub(crate) turn: u32,
-    pub(crate) cargo: Cargo,
+    pub(crate) contents: PacketBody,
 }

@@ -135,7 +135,7 @@ fn machine(model: LogGops) -> MachineConfig {
     machine
 }
 
-fn on_crossbar(schedule: &Schedule, model: LogGops) -> goal::Played {
+fn on_crossbar(schedule: &Schedule, model: LogGops) -> goal::ScheduleReport {
     let nodes = schedule.ranks.len() as u32;
     goal::run(&MachineConfig { topology: Topology::Crossbar { nodes }, ..machine(model) }, schedule).unwrap()
 }
