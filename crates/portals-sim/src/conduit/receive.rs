@@ -134,7 +134,7 @@ impl Conduit<'_> {
             }
             Safe::Refused { bits } => self.refused(bits.chunk),
             Safe::Placed { from, bits } => {
-                let Some(chunk) = self.chunk_of(from, bits.chunk) else { return self.fault(from) };
+                let Some(chunk) = self.chunk_of(from, bits.chunk) else { return self.lose(from) };
                 chunk.placed = true;
                 let piece = self.piece_of(bits.chunk);
                 if let Some(found) = self.headed.iter().position(|(headed, _)| *headed == piece) {
@@ -167,9 +167,9 @@ impl Conduit<'_> {
     fn reply_event(&mut self, from: u32, bits: Bits, data: HeaderData, len: u32) {
         let size = self.shared.config.chunk;
         let tells = self.wire.tells_payloads();
-        let Some(chunk) = self.chunk_of(from, bits.chunk) else { return self.fault(from) };
+        let Some(chunk) = self.chunk_of(from, bits.chunk) else { return self.lose(from) };
         if bits.kind.is_request() || data.source != from || len != data.length || len > size {
-            return self.fault(from);
+            return self.lose(from);
         }
         if bits.kind == Kind::Again {
             return self.refused(bits.chunk);
@@ -177,7 +177,7 @@ impl Conduit<'_> {
         let placed = chunk.placed || !tells;
         let back = data.credit.as_return(self.shared.config.extra);
         if !self.peers.of(from).right.accept(back) {
-            return self.fault(from);
+            return self.lose(from);
         }
         if let Some(order) = &mut self.peers.of(from).order {
             order.succeed();
@@ -198,7 +198,7 @@ impl Conduit<'_> {
                 let taken = self.ledger.bank().map(|bank| bank.surrendered(Peer(from), surrender));
                 self.replied(bits.chunk, true);
                 if taken.is_none_or(|taken| taken.is_err()) {
-                    self.fault(from);
+                    self.lose(from);
                 }
             }
             Kind::Credit => self.replied(bits.chunk, true),
@@ -338,7 +338,7 @@ impl Conduit<'_> {
             }
             Am::Request { from, bits, data, at, len } => self.request_event(from, bits, data, at, len, sink),
             Am::Malformed { from } => {
-                self.fault(from);
+                self.lose(from);
                 false
             }
             Am::Nothing => false,
@@ -376,7 +376,7 @@ impl Conduit<'_> {
                 && (form != Form::Packed || lead.place.len == payload as u64)
                 && (form != Form::Short && !unpacked || payload == 0)
         }) else {
-            self.fault(from);
+            self.lose(from);
             return false;
         };
         if !counted && !self.takes_turn(from, chunk, data.length) {
@@ -385,7 +385,7 @@ impl Conduit<'_> {
         let cost = credit.cost();
         if !self.ledger.arrive(from, credit.as_charge(self.shared.config.extra), &mut self.peers) {
             // It would have found room only where another had a right to it.
-            self.fault(from);
+            self.lose(from);
             return false;
         }
         self.nic.charge(self.shared.overhead);
@@ -511,10 +511,10 @@ impl Conduit<'_> {
                     let (category, handler) = (bits.form.category(), bits.handler);
                     sink.reply(Arrival::new(Peer(from), category, handler, &args, payload));
                 } else {
-                    self.fault(from);
+                    self.lose(from);
                 }
             }
-            None => self.fault(from),
+            None => self.lose(from),
         }
     }
 }

@@ -271,7 +271,7 @@ impl<'a> Conduit<'a> {
 
     /// Notes that a peer broke the protocol.
     #[cold]
-    pub(super) fn fault(&mut self, of: u32) {
+    pub(super) fn lose(&mut self, of: u32) {
         if self.presence.faulty.insert(Peer(of), LossCause::Faulty) {
             self.presence.fresh = true;
         }

@@ -82,13 +82,13 @@ impl<N: Sisci> Conduit<N> {
             }
         });
         if let Some(from) = misfit {
-            self.fault(from);
+            self.lose(from);
         }
     }
 
     /// Notes that a peer broke the protocol.
     #[cold]
-    pub(super) fn fault(&mut self, of: u32) {
+    pub(super) fn lose(&mut self, of: u32) {
         if of < self.ranks && self.faulty.insert(Peer(of), LossCause::Faulty) {
             self.turns.forget(of);
             self.fresh = true;
@@ -106,7 +106,7 @@ impl<N: Sisci> Conduit<N> {
                 Turn::Now => {}
                 Turn::Later => return false,
                 Turn::Never => {
-                    self.fault(from);
+                    self.lose(from);
                     return false;
                 }
             }
@@ -117,24 +117,24 @@ impl<N: Sisci> Conduit<N> {
             && !self.locations.is_taken(from, request)
         {
             // It answers what it was not asked.
-            self.fault(from);
+            self.lose(from);
             return false;
         }
         if ready == Ready::Control {
             match answers {
                 Some(request) => self.settle(from, request),
-                None => self.fault(from),
+                None => self.lose(from),
             }
             return false;
         }
         let (words, first) = (self.net.command(from).words(), self.layout.at(slot) / 8);
         // Relaxed: looking at the flag has ordered it.
         let Ok((header, args)) = Header::read(|index| u64::from_le(words[first + index].load(Relaxed))) else {
-            self.fault(from);
+            self.lose(from);
             return false;
         };
         if header.ready() != ready || !self.fits(&header, answers.is_some()) {
-            self.fault(from);
+            self.lose(from);
             return false;
         }
         if self.config.through_mpi {

@@ -106,7 +106,7 @@ impl Gasnet<'_> {
         let most = rooms.requests + rooms.answers + rooms.control;
         let lines = &mut self.peers.of(from).joins.get_or_insert_default().lines;
         if lines.slots() + held.heading.slots > most {
-            return self.fault(from);
+            return self.lose(from);
         }
         lines.push(held);
         self.held += 1;
@@ -138,7 +138,7 @@ impl Gasnet<'_> {
 
     /// Notes that a peer broke the protocol.
     #[cold]
-    fn fault(&mut self, of: u32) {
+    fn lose(&mut self, of: u32) {
         if self.presence.faulty.insert(Peer(of), LossCause::Faulty) {
             let peer = self.peers.of(of);
             peer.partial = None;
@@ -199,7 +199,7 @@ impl Gasnet<'_> {
             }
             Ok(Step::Complete(header, bytes, slots)) => Sorted::Complete(from, header, bytes, slots),
             Err(_) => {
-                self.fault(from);
+                self.lose(from);
                 Sorted::Nothing
             }
         }
@@ -209,7 +209,7 @@ impl Gasnet<'_> {
         let (place, args) = read_lead(&header, bytes);
         let Place { offset, len } = place;
         if offset.checked_add(len).is_none_or(|end| end > self.segment_size()) {
-            self.fault(from);
+            self.lose(from);
             return Sorted::Nothing;
         }
         let heading = FrameHeader { header, place, args, slots };
@@ -220,7 +220,7 @@ impl Gasnet<'_> {
             match self.peers.of(from).joins.get_or_insert_default().head(heading, window) {
                 Ok(joined) => joined.is_some(),
                 Err(_) => {
-                    self.fault(from);
+                    self.lose(from);
                     return Sorted::Nothing;
                 }
             }
@@ -277,7 +277,7 @@ impl Gasnet<'_> {
             _ => return self.native_notified(event),
         };
         match joined {
-            _ if event.error => self.fault(from),
+            _ if event.error => self.lose(from),
             Ok(None) => {}
             Ok(Some(heading)) => {
                 self.open_joins -= 1;
@@ -292,7 +292,7 @@ impl Gasnet<'_> {
                     self.ready.push_back(Ready::Line(from, lane(heading.header.kind)));
                 }
             }
-            Err(_) => self.fault(from),
+            Err(_) => self.lose(from),
         }
     }
 
@@ -311,7 +311,7 @@ impl Gasnet<'_> {
         }
         if returned.contains(&false) {
             // It claims to have handled or answered more than it was sent.
-            self.fault(from);
+            self.lose(from);
         }
     }
 

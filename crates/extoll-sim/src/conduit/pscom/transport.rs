@@ -262,10 +262,10 @@ impl<'a> Pscom<'a> {
                 }
                 Incoming::Fetched { from, ticket, body, .. } => self.fetched(from, ticket, body),
                 Incoming::Message { from, .. } | Incoming::Offer { from, .. } => {
-                    self.distrust(from, LossCause::Faulty)
+                    self.lose(from, LossCause::Faulty)
                 }
                 Incoming::Broken { peer, error } => {
-                    self.distrust(peer, if error.is_silence() { LossCause::Silent } else { LossCause::Faulty });
+                    self.lose(peer, if error.is_silence() { LossCause::Silent } else { LossCause::Faulty });
                 }
             }
         }
@@ -292,14 +292,14 @@ impl<'a> Pscom<'a> {
     /// Reads a frame and takes what it tells; whatever needs a handler joins the inbox.
     fn take(&mut self, from: u32, body: Vec<u8>) {
         let limits = self.config.partition();
-        let Ok((frame, at)) = Frame::read(&body) else { return self.distrust(from, LossCause::Faulty) };
+        let Ok((frame, at)) = Frame::read(&body) else { return self.lose(from, LossCause::Faulty) };
         let account = &mut self.peer(from).account;
         let takes_room = matches!(frame.kind, Kind::Request(..) | Kind::Control);
         let acknowledged = account.acknowledge(frame.ended);
         let entered = if takes_room { account.enter(limits) } else { Ok(()) };
         match (acknowledged, entered) {
             (Ok(news), Ok(())) => self.room |= news,
-            _ => return self.distrust(from, LossCause::Faulty),
+            _ => return self.lose(from, LossCause::Faulty),
         }
         match frame.kind {
             Kind::Tell => self.engine.pool().give(body),
@@ -313,7 +313,7 @@ impl<'a> Pscom<'a> {
 
     /// A peer broke the protocol: it counts as lost.
     #[cold]
-    fn distrust(&mut self, rank: u32, cause: LossCause) {
+    fn lose(&mut self, rank: u32, cause: LossCause) {
         if self.faulty.insert(Peer(rank), cause) {
             self.peer(rank).held.clear();
             self.engine.abandon(rank);
@@ -339,7 +339,7 @@ impl<'a> Pscom<'a> {
             match placed.and_then(|()| segment.view(frame.offset, body.len() - at)) {
                 Ok(view) => payload = view,
                 Err(_) => {
-                    self.distrust(from, LossCause::Faulty);
+                    self.lose(from, LossCause::Faulty);
                     return false;
                 }
             }
@@ -355,7 +355,7 @@ impl<'a> Pscom<'a> {
                 if let Err(AccountError::Handled { .. } | AccountError::Replies { .. }) =
                     self.peer(from).account.replied()
                 {
-                    self.distrust(from, LossCause::Faulty);
+                    self.lose(from, LossCause::Faulty);
                     return false;
                 }
                 self.room = true;
