@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     bytes: Bytes<'a>,
-    place: Place,
+    place: Location,
 }
 
 /// Where a payload lies, which tells its message's category.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Location {
     /// Nowhere: there is none.
     Nowhere,
     /// In a buffer.
@@ -88,12 +88,12 @@ pub(crate) fn load_bytes(words: &[AtomicU64], from: usize, out: &mut [u8]) {
 
 impl<'a> Payload<'a> {
     /// No bytes, as Short messages carry.
-    pub const EMPTY: Payload<'static> = Payload { bytes: Bytes::Own(&[]), place: Place::Nowhere };
+    pub const EMPTY: Payload<'static> = Payload { bytes: Bytes::Own(&[]), place: Location::Nowhere };
 
     /// A payload in memory that only this process writes.
     #[inline]
     pub fn own(bytes: &'a [u8]) -> Self {
-        Self { bytes: Bytes::Own(bytes), place: Place::Buffer }
+        Self { bytes: Bytes::Own(bytes), place: Location::Buffer }
     }
 
     /// A payload of `len` bytes that starts `from` bytes into words which others may write.
@@ -104,7 +104,7 @@ impl<'a> Payload<'a> {
     pub fn shared(words: &'a [AtomicU64], from: usize, len: usize) -> Self {
         let end = from.checked_add(len).expect("a payload lies inside its memory");
         let words = &words[from / 8..end.div_ceil(8)];
-        Self { bytes: Bytes::Shared { words, skew: from % 8, len }, place: Place::Buffer }
+        Self { bytes: Bytes::Shared { words, skew: from % 8, len }, place: Location::Buffer }
     }
 
     /// A payload of `len` bytes that starts `from` bytes into a memory which others may write.
@@ -115,13 +115,13 @@ impl<'a> Payload<'a> {
     pub fn in_memory(memory: &'a dyn Memory, from: usize, len: usize) -> Self {
         let end = from.checked_add(len);
         assert!(end.is_some_and(|end| end <= memory.words().len() * 8), "a payload lies inside its memory");
-        Self { bytes: Bytes::Memory { memory, from, len }, place: Place::Buffer }
+        Self { bytes: Bytes::Memory { memory, from, len }, place: Location::Buffer }
     }
 
     /// Marks the payload as placed at an offset of the local segment (a Long message).
     #[inline]
     pub fn placed_at(self, offset: u64) -> Self {
-        Self { place: Place::Segment(offset), ..self }
+        Self { place: Location::Segment(offset), ..self }
     }
 
     /// Number of bytes.
@@ -153,8 +153,8 @@ impl<'a> Payload<'a> {
     #[inline]
     pub fn offset(&self) -> Option<u64> {
         match self.place {
-            Place::Segment(offset) => Some(offset),
-            Place::Nowhere | Place::Buffer => None,
+            Location::Segment(offset) => Some(offset),
+            Location::Nowhere | Location::Buffer => None,
         }
     }
 
@@ -162,9 +162,9 @@ impl<'a> Payload<'a> {
     #[inline]
     pub fn category(&self) -> Category {
         match self.place {
-            Place::Nowhere => Category::Short,
-            Place::Buffer => Category::Medium,
-            Place::Segment(_) => Category::Long,
+            Location::Nowhere => Category::Short,
+            Location::Buffer => Category::Medium,
+            Location::Segment(_) => Category::Long,
         }
     }
 
@@ -172,8 +172,8 @@ impl<'a> Payload<'a> {
     #[inline(always)]
     pub(crate) fn of(self, category: Category) -> Self {
         match (category, self.place) {
-            (Category::Short, _) => Self { place: Place::Nowhere, ..self },
-            (Category::Medium, Place::Nowhere) => Self { place: Place::Buffer, ..self },
+            (Category::Short, _) => Self { place: Location::Nowhere, ..self },
+            (Category::Medium, Location::Nowhere) => Self { place: Location::Buffer, ..self },
             (Category::Medium | Category::Long, _) => self,
         }
     }

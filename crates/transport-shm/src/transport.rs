@@ -342,7 +342,7 @@ fn request_frame(category: Category, head: RequestHeader, args: &Words, len: usi
 
 /// Room in a byte ring: where the payload starts, and the ring's position behind it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place((usize, Position));
+pub struct RingSpace((usize, Position));
 
 impl Shm {
     #[inline(always)]
@@ -496,7 +496,7 @@ impl Waiting for Shm {
 
 impl Transport for Shm {
     type Memory = ShmMemory;
-    type Room = Place;
+    type Room = RingSpace;
     type Slot<'a> = ShmSlot<'a>;
 
     #[inline]
@@ -514,7 +514,7 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<Place, Refused> {
+    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<RingSpace, Refused> {
         let frame = request_frame(Category::Medium, head, args, len, true);
         match self.asking[to.index()].requests.admit(frame.cells(), Some(len), head.reply) {
             Err(denied) => Err(self.deny(to, denied)),
@@ -523,7 +523,7 @@ impl Transport for Shm {
                 if self.asking[to.index()].requests.starved {
                     self.after_starving(to);
                 }
-                Ok(Place(place))
+                Ok(RingSpace(place))
             }
         }
     }
@@ -535,7 +535,7 @@ impl Transport for Shm {
         head: RequestHeader,
         args: &Words,
         len: usize,
-        Place(place): Place,
+        RingSpace(place): RingSpace,
     ) -> ShmSlot<'_> {
         let frame = request_frame(Category::Medium, head, args, len, true);
         let parking = &self.board.parking[to.index()];

@@ -119,7 +119,7 @@ impl Axis {
 
 /// Where an element lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ElementLocation {
     /// Its owner.
     pub rank: Rank,
     /// Its number among all that the owner keeps, ghost cells included.
@@ -134,11 +134,11 @@ pub type Section<const D: usize> = [Range<u64>; D];
 ///
 /// ```
 /// use am_core::Rank;
-/// use am_pgas::array::distribution::{Distribution, Layout, Place};
+/// use am_pgas::array::distribution::{Distribution, Layout, ElementLocation};
 ///
 /// // 10 elements over 3 ranks, in blocks of 2: ranks 0, 0, 1, 1, 2, 2, 0, 0, 1, 1.
 /// let cyclic = Distribution::new([10], [Layout::BlockCyclic(2)], [3])?;
-/// assert_eq!(cyclic.place([7]), Some(Place { rank: Rank(0), offset: 3 }));
+/// assert_eq!(cyclic.place([7]), Some(ElementLocation { rank: Rank(0), offset: 3 }));
 /// assert_eq!(cyclic.index(Rank(0), 3), Some([7]));
 /// assert_eq!(cyclic.place([10]), None);
 /// assert_eq!(cyclic.own_shape(Rank(2)), Some([2]));
@@ -267,21 +267,21 @@ impl<const D: usize> Distribution<D> {
 
     /// The place of an element, or `None` outside the array.
     #[inline]
-    pub fn place(&self, index: [u64; D]) -> Option<Place> {
+    pub fn place(&self, index: [u64; D]) -> Option<ElementLocation> {
         let inside = self.axes.iter().zip(&index).all(|(axis, index)| *index < axis.len);
         inside.then(|| self.place_inside(index))
     }
 
     /// The place of an element of the array.
     #[inline]
-    pub(super) fn place_inside(&self, index: [u64; D]) -> Place {
+    pub(super) fn place_inside(&self, index: [u64; D]) -> ElementLocation {
         let (mut rank, mut offset) = (0, 0);
         for (axis, index) in self.axes.iter().zip(index) {
             let (place, local) = axis.place(index);
             rank = rank * axis.places.get() + place;
             offset = offset * (axis.capacity + 2 * self.halo) + local + self.halo;
         }
-        Place { rank: Rank(rank as u32), offset }
+        ElementLocation { rank: Rank(rank as u32), offset }
     }
 
     /// Where each rank has one block, and its size is a power of two: that power. Block and place inside it are the bits of
@@ -295,7 +295,7 @@ impl<const D: usize> Distribution<D> {
 
     /// The place of the element with this number in row-major order, which is inside the array.
     #[inline]
-    pub(super) fn place_of_number(&self, number: u64) -> Place {
+    pub(super) fn place_of_number(&self, number: u64) -> ElementLocation {
         let (mut index, mut rest) = ([0; D], number);
         for dimension in (1..D).rev() {
             (rest, index[dimension]) = self.axes[dimension].count.divide(rest);
@@ -388,7 +388,7 @@ impl<const D: usize> Distribution<D> {
 
     /// The runs of the last dimension that a section consists of: place, and number of elements. The section is
     /// inside the array.
-    pub(super) fn runs(&self, section: &Section<D>, mut f: impl FnMut(Place, u64)) {
+    pub(super) fn runs(&self, section: &Section<D>, mut f: impl FnMut(ElementLocation, u64)) {
         if section.iter().any(Range::is_empty) {
             return;
         }
@@ -473,7 +473,7 @@ mod tests {
             let own: Vec<_> = distribution.own(rank).collect();
             assert!(own.windows(2).all(|pair| pair[0].1 < pair[1].1));
             for (index, offset) in &own {
-                assert_eq!(distribution.place(*index), Some(Place { rank, offset: *offset }));
+                assert_eq!(distribution.place(*index), Some(ElementLocation { rank, offset: *offset }));
             }
             assert_eq!(own.len() as u64, distribution.own_shape(rank).unwrap().iter().product::<u64>());
             if let Some(section) = distribution.own_box(rank) {
@@ -503,7 +503,7 @@ mod tests {
         });
         let mut found = Vec::new();
         distribution.runs(&section, |place, count| {
-            found.extend((0..count).map(|at| Place { offset: place.offset + at, ..place }));
+            found.extend((0..count).map(|at| ElementLocation { offset: place.offset + at, ..place }));
         });
         let inside = |index: &[u64; D]| (0..D).all(|dimension| section[dimension].contains(&index[dimension]));
         let all = indices(distribution.shape()).into_iter().filter(inside);

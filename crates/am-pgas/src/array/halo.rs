@@ -1,6 +1,6 @@
 //! Ghost cells: copies of the neighbours' elements around a rank's own.
 
-use super::distribution::Place;
+use super::distribution::ElementLocation;
 use super::rows::Row;
 use super::{ArrayError, GlobalArray};
 use crate::pointer::Element;
@@ -124,7 +124,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     fn ghost_box(&self, part: [Stretch; D], stored: &[u64; D], halo: i64, rows: &mut Vec<Row>) {
         let section = std::array::from_fn(|dimension| part[dimension].1..part[dimension].1 + part[dimension].2);
         let mut done = 0;
-        self.distribution.runs(&section, |place: Place, len| {
+        self.distribution.runs(&section, |place: ElementLocation, len| {
             // The cell of the row's first element.
             let (mut rest, mut cell) = (done, [0; D]);
             for dimension in (0..D).rev() {

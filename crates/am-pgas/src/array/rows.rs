@@ -1,6 +1,6 @@
 //! Sections of global arrays: rows of elements that lie together on a rank, which go together to it.
 
-use super::distribution::{Place, Section};
+use super::distribution::{ElementLocation, Section};
 use super::{ArrayError, GlobalArray};
 use crate::local::LocalSlice;
 use crate::pointer::Element;
@@ -17,7 +17,7 @@ const AT_ONCE: usize = 1 << 14;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     /// Where the first lies.
-    pub(super) place: Place,
+    pub(super) place: ElementLocation,
     pub(super) len: u64,
     /// Where the first belongs at the other side.
     pub(super) at: u64,
@@ -75,7 +75,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         if rows.is_empty() { Ok(()) } else { far(endpoint, &mut rows) }
     }
 
-    fn byte_offset(&self, place: Place) -> u64 {
+    fn byte_offset(&self, place: ElementLocation) -> u64 {
         self.memory.offset() + place.offset * size_of::<V>() as u64
     }
 

@@ -11,12 +11,12 @@ use fabric_sim::conduit::Kind;
 
 /// Bytes of a header, and of a place.
 const HEADER: usize = 20;
-const PLACE: usize = 16;
+const LONG_TARGET: usize = 16;
 /// Bytes of a packet before its part of a frame, and that part.
 const HEAD: usize = 4;
 pub(super) const PART: usize = 60;
 /// The longest frame before its payload.
-pub(super) const LEAD: usize = HEADER + PLACE + 64;
+pub(super) const LEAD: usize = HEADER + LONG_TARGET + 64;
 /// No slot.
 pub(super) const NO_SLOT: u8 = u8::MAX;
 
@@ -52,19 +52,19 @@ impl Header {
 
     /// Bytes of the frame before its payload.
     pub(super) fn lead(&self) -> usize {
-        HEADER + if self.has_place() { PLACE } else { 0 } + 4 * usize::from(self.args)
+        HEADER + if self.has_place() { LONG_TARGET } else { 0 } + 4 * usize::from(self.args)
     }
 }
 
 /// Where a payload that comes by a write goes: its offset in the segment, for Long messages, and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LongTarget {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
 /// Writes what stands before a frame's payload; returns its length.
-pub(super) fn write_lead(out: &mut [u8; LEAD], header: &Header, place: Place, args: &Words) -> usize {
+pub(super) fn write_lead(out: &mut [u8; LEAD], header: &Header, place: LongTarget, args: &Words) -> usize {
     let Header { kind, handler, slot, reply, payload, write, handled, freed, .. } = *header;
     out[..6].copy_from_slice(&[kind.code(), handler, header.args, slot, reply, 0]);
     out[6..8].copy_from_slice(&payload.to_le_bytes());
@@ -75,7 +75,7 @@ pub(super) fn write_lead(out: &mut [u8; LEAD], header: &Header, place: Place, ar
     if header.has_place() {
         out[at..at + 8].copy_from_slice(&place.offset.to_le_bytes());
         out[at + 8..at + 16].copy_from_slice(&place.len.to_le_bytes());
-        at += PLACE;
+        at += LONG_TARGET;
     }
     for (word, bytes) in args.iter().zip(out[at..].chunks_exact_mut(4)) {
         bytes.copy_from_slice(&word.to_le_bytes());
@@ -87,7 +87,7 @@ pub(super) fn write_lead(out: &mut [u8; LEAD], header: &Header, place: Place, ar
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) header: Header,
-    pub(super) place: Place,
+    pub(super) place: LongTarget,
     pub(super) args: Words,
     /// All its bytes; the payload is the end of them.
     pub(super) bytes: Vec<u8>,
@@ -124,7 +124,7 @@ pub(super) fn parse(bytes: Vec<u8>) -> Result<Frame, Malformed> {
     if args > 16 || bytes.len() != header.lead() + usize::from(header.payload) {
         return Err(Malformed);
     }
-    let mut place = Place::default();
+    let mut place = LongTarget::default();
     if header.has_place() {
         place.offset = u64::from_le_bytes(word(&bytes, HEADER)?);
         place.len = u64::from_le_bytes(word(&bytes, HEADER + 8)?);
@@ -233,7 +233,13 @@ mod tests {
         prop::collection::vec(any::<u32>(), 0..=16)
     }
 
-    fn packets_of(turn: &mut u16, header: &Header, place: Place, args: &Words, payload: &[u8]) -> Vec<Vec<u8>> {
+    fn packets_of(
+        turn: &mut u16,
+        header: &Header,
+        place: LongTarget,
+        args: &Words,
+        payload: &[u8],
+    ) -> Vec<Vec<u8>> {
         let (mut lead, mut packet) = ([0; LEAD], [0; HEAD + PART]);
         let end = write_lead(&mut lead, header, place, args);
         let count = packets(end + payload.len());
@@ -264,7 +270,7 @@ mod tests {
                     payload: payload.len() as u16, write, handled: 0x8000_0001, freed: 6
                 };
                 let has_place = written || KINDS[kind].is_long();
-                let place = if has_place { Place { offset: 1 << 40, len: 9 } } else { Place::default() };
+                let place = if has_place { LongTarget { offset: 1 << 40, len: 9 } } else { LongTarget::default() };
                 under_way.extend(packets_of(&mut turn, &header, place, &args, &payload));
                 sent.push((header, place, args, payload));
             }
@@ -307,7 +313,7 @@ mod tests {
     fn packets_out_of_place_are_nonsense() {
         let mut turn = 0;
         let header = Header { payload: 100, ..Header::credit(1, 2) };
-        let two = packets_of(&mut turn, &header, Place::default(), &Words::EMPTY, &[1; 100]);
+        let two = packets_of(&mut turn, &header, LongTarget::default(), &Words::EMPTY, &[1; 100]);
         let mut line = Line::default();
         assert_eq!(line.put(&two[1], 1), Err(Malformed), "beyond the window");
         assert_eq!(line.put(&two[0][..4], 8), Err(Malformed), "nothing in it");

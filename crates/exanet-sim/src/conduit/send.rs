@@ -1,7 +1,7 @@
 //! Sending: admission, cutting frames into packets, writes, and the credits that are owed to others.
 
 use super::config::note;
-use super::frame::{Header, LEAD, NO_SLOT, PART, Place, cut, packets, write_lead};
+use super::frame::{Header, LEAD, LongTarget, NO_SLOT, PART, cut, packets, write_lead};
 use super::stages::{Purpose, Transfer};
 use super::transport::{BUFFERS_AT, Conduit, NOTES_AT, SEGMENT_AT};
 use crate::nic::{Address, Notify, PacketError, RdmaError};
@@ -154,7 +154,7 @@ impl Conduit<'_> {
             freed,
         };
         let mut lead = [0; LEAD];
-        let place = Place { offset, len: payload.len() as u64 };
+        let place = LongTarget { offset, len: payload.len() as u64 };
         let end = write_lead(&mut lead, &header, place, args);
         if let Err(failure) = self.packets(to, &lead[..end], direct, insists) {
             // The credits go with a later frame.
@@ -322,7 +322,7 @@ impl Conduit<'_> {
             return;
         }
         let mut lead = [0; LEAD];
-        let end = write_lead(&mut lead, &Header::credit(handled, freed), Place::default(), &Words::EMPTY);
+        let end = write_lead(&mut lead, &Header::credit(handled, freed), LongTarget::default(), &Words::EMPTY);
         self.nic.charge(self.shared.costs.compose);
         // A peer that is gone needs no credits.
         let _ = self.packets(to, &lead[..end], &[], true);

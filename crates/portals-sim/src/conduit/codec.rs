@@ -250,24 +250,24 @@ impl CreditByte {
 }
 
 /// Bytes of a Long message's place in its frame.
-pub(super) const PLACE: usize = 16;
+pub(super) const LONG_TARGET: usize = 16;
 
 /// Where a Long payload goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LongTarget {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-impl Place {
-    pub(super) fn encode(self) -> [u8; PLACE] {
-        let mut bytes = [0; PLACE];
+impl LongTarget {
+    pub(super) fn encode(self) -> [u8; LONG_TARGET] {
+        let mut bytes = [0; LONG_TARGET];
         bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
         bytes[8..].copy_from_slice(&self.len.to_le_bytes());
         bytes
     }
 
-    pub(super) fn decode(bytes: [u8; PLACE]) -> Self {
+    pub(super) fn decode(bytes: [u8; LONG_TARGET]) -> Self {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         Self { offset: word(0), len: word(8) }
     }
@@ -307,8 +307,8 @@ mod tests {
 
     #[test]
     fn place_survives() {
-        let place = Place { offset: 1 << 40, len: 77 };
-        assert_eq!(Place::decode(place.encode()), place);
+        let place = LongTarget { offset: 1 << 40, len: 77 };
+        assert_eq!(LongTarget::decode(place.encode()), place);
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 //! when the header comes; nothing here depends on that. A message is known by its chunk at the requester, which
 //! stays taken until the reply; so what is kept here is bounded by the requests that are under way.
 
-use super::codec::{Bits, CreditByte, Place};
+use super::codec::{Bits, CreditByte, LongTarget};
 use am_core::Words;
 
 /// A header whose payload has not come, or that waits to be delivered.
@@ -14,7 +14,7 @@ pub(super) struct FrameHeader {
     pub(super) bits: Bits,
     pub(super) credit: CreditByte,
     pub(super) args: Words,
-    pub(super) place: Place,
+    pub(super) place: LongTarget,
 }
 
 /// The Long requests of one peer of which one part has come.
@@ -62,7 +62,7 @@ mod tests {
         let bits =
             Bits { target: Target::ReqRb, chunk, args: 0, handler: 1, kind: Kind::Request, form: Form::Unpacked };
         let credit = CreditByte::default();
-        FrameHeader { bits, credit, args: Words::EMPTY, place: Place { offset: 8, len: 9 } }
+        FrameHeader { bits, credit, args: Words::EMPTY, place: LongTarget { offset: 8, len: 9 } }
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! Receiving: events of the SAFE queue, which never run a handler, and of the AM queue, which do.
 
-use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, PLACE, Place, Target};
+use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, LONG_TARGET, LongTarget, Target};
 use super::config::FlowControl;
 use super::events::{Am, Origin, Safe};
 use super::firehose::Slot;
@@ -30,7 +30,7 @@ pub(super) struct ReadyReply {
 /// What a frame says besides its payload.
 struct PendingLong {
     args: Words,
-    place: Place,
+    place: LongTarget,
     /// Where its payload begins in it.
     at: usize,
 }
@@ -38,18 +38,18 @@ struct PendingLong {
 /// Reads a frame's arguments and place; `None` if it is too short for what its bits say.
 fn read_lead(memory: &HostMemory, begin: usize, len: usize, bits: &Bits) -> Option<PendingLong> {
     let args = 4 * usize::from(bits.args);
-    let at = args + if bits.form.is_long() { PLACE } else { 0 };
+    let at = args + if bits.form.is_long() { LONG_TARGET } else { 0 };
     if at > len {
         return None;
     }
     let mut bytes = [0; 64];
     memory.load(begin, &mut bytes[..args]);
     let words = Words::from_le_bytes(&bytes[..args]).ok()?;
-    let mut place = [0; PLACE];
+    let mut place = [0; LONG_TARGET];
     if bits.form.is_long() {
         memory.load(begin + args, &mut place);
     }
-    Some(PendingLong { args: words, place: Place::decode(place), at })
+    Some(PendingLong { args: words, place: LongTarget::decode(place), at })
 }
 
 impl Conduit<'_> {
@@ -362,7 +362,8 @@ impl Conduit<'_> {
         let memory = self.memories.inbox.clone();
         let lead = read_lead(&memory, at as usize, len as usize, &bits);
         let segment = self.shared.config.segment;
-        let in_segment = |place: &Place| place.offset.checked_add(place.len).is_some_and(|end| end <= segment);
+        let in_segment =
+            |place: &LongTarget| place.offset.checked_add(place.len).is_some_and(|end| end <= segment);
         let counted = self.shared.config.flow != FlowControl::Disable;
         let unpacked = form == Form::Unpacked;
         let right = counted.then(|| self.cost(len as usize, unpacked) == credit.cost());
@@ -438,7 +439,7 @@ impl Conduit<'_> {
     }
 
     /// Copies a packed Long payload to its place.
-    fn unpack(&self, memory: &HostMemory, begin: usize, place: &Place) {
+    fn unpack(&self, memory: &HostMemory, begin: usize, place: &LongTarget) {
         self.nic.charge(self.shared.copying(place.len as usize));
         let (mut buffer, mut done) = ([0; 512], 0);
         while done < place.len as usize {
@@ -452,7 +453,7 @@ impl Conduit<'_> {
 
     fn deliver_joined<S: Sink>(&mut self, from: u32, heading: &FrameHeader, sink: &mut S) {
         let segment = self.segment.clone();
-        let Place { offset, len } = heading.place;
+        let LongTarget { offset, len } = heading.place;
         let payload = segment.view(offset, len as usize).expect("the place was checked when the header came");
         self.hand_over(from, &heading.bits, heading.credit.cost(), &heading.args, payload, sink);
     }

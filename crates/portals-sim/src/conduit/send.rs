@@ -1,7 +1,7 @@
 //! Sending: what a request needs before it may leave, requests, replies, revocations, and requests that are sent
 //! again.
 
-use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, MOST_LENGTH, PLACE, Place, Target};
+use super::codec::{Bits, CreditByte, Form, HeaderData, Kind, LONG_TARGET, LongTarget, MOST_LENGTH, Target};
 use super::config::FlowControl;
 use super::one_sided::Direct;
 use super::registered::Covered;
@@ -67,13 +67,13 @@ impl Conduit<'_> {
 
     /// How a Long payload of some bytes travels.
     fn long_form(&self, args: &Words, payload: usize) -> Form {
-        let packed = 4 * args.len() + PLACE + payload <= self.shared.config.chunk as usize;
+        let packed = 4 * args.len() + LONG_TARGET + payload <= self.shared.config.chunk as usize;
         if packed { Form::Packed } else { Form::Unpacked }
     }
 
     /// Bytes of a frame before its payload.
     pub(super) fn lead(form: Form, args: &Words) -> usize {
-        4 * args.len() + if form.is_long() { PLACE } else { 0 }
+        4 * args.len() + if form.is_long() { LONG_TARGET } else { 0 }
     }
 
     /// What a request of some bytes costs.
@@ -190,8 +190,8 @@ impl Conduit<'_> {
         let Outgoing { form, args, payload, at, .. } = *frame;
         let mut lead = write_args(memory, begin, args);
         if form.is_long() {
-            memory.store(begin + lead, &Place { offset: at, len: payload.len() as u64 }.encode());
-            lead += PLACE;
+            memory.store(begin + lead, &LongTarget { offset: at, len: payload.len() as u64 }.encode());
+            lead += LONG_TARGET;
         }
         if form != Form::Unpacked && !payload.is_empty() {
             self.nic.charge(self.shared.copying(payload.len()));

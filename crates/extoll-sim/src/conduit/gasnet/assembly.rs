@@ -96,7 +96,7 @@ pub(super) fn step(
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::{Kind, LEAD, Place, read_lead, write_lead};
+    use super::super::header::{Kind, LEAD, LongTarget, read_lead, write_lead};
     use super::super::layout::{Implementation, Layout, slots_of_packet};
     use super::*;
     use am_core::{Category, Words};
@@ -123,7 +123,7 @@ mod tests {
                 let header = header(kind, words.len() as u8, length as u16);
                 let args = Words::from_slice(&words).unwrap();
                 let mut lead = [0; LEAD];
-                let end = write_lead(&mut lead, header, Place { offset: 5, len: 6 }, &args);
+                let end = write_lead(&mut lead, header, LongTarget { offset: 5, len: 6 }, &args);
                 let payload: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
                 let stream = [&lead[..end], &payload].concat();
                 let mut out = None;
@@ -164,7 +164,7 @@ mod tests {
     fn packets_out_of_place_are_nonsense() {
         let mut lead = [0; LEAD];
         let long = header(Kind::Request(Category::Medium), 0, 100);
-        write_lead(&mut lead, long, Place::default(), &Words::EMPTY);
+        write_lead(&mut lead, long, LongTarget::default(), &Words::EMPTY);
         let begin = &lead[..8];
         let (mut partial, mut buffers) = (None, Buffers::default());
         assert_eq!(step(&mut partial, &mut buffers, MTT_DATA, begin, 1).unwrap_err(), Malformed);

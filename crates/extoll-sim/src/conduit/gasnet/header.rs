@@ -19,9 +19,9 @@ pub(super) use fabric_sim::conduit::Kind;
 /// Bytes of a header.
 pub(super) const HEADER: usize = 8;
 /// Bytes that tell where a Long payload lies.
-pub(super) const PLACE: usize = 16;
+pub(super) const LONG_TARGET: usize = 16;
 /// Most bytes before a payload: header, place, sixteen arguments.
-pub(super) const LEAD: usize = HEADER + PLACE + 64;
+pub(super) const LEAD: usize = HEADER + LONG_TARGET + 64;
 /// Message ids of Long frames count modulo this.
 pub(super) const IDS: u16 = 1 << 14;
 /// The largest amount of credits that one header carries.
@@ -73,7 +73,7 @@ impl Header {
 
     /// Bytes from the header to the last argument.
     pub(super) fn lead(&self) -> usize {
-        HEADER + if self.kind.is_long() { PLACE } else { 0 } + 4 * usize::from(self.args)
+        HEADER + if self.kind.is_long() { LONG_TARGET } else { 0 } + 4 * usize::from(self.args)
     }
 
     /// Bytes of payload that follow over VELO.
@@ -90,20 +90,20 @@ impl Header {
 
 /// Where a Long payload lies in its destination's segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LongTarget {
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
 /// The bytes of a frame before its payload; returns how many.
 #[inline]
-pub(super) fn write_lead(out: &mut [u8; LEAD], header: Header, place: Place, args: &Words) -> usize {
+pub(super) fn write_lead(out: &mut [u8; LEAD], header: Header, place: LongTarget, args: &Words) -> usize {
     out[..HEADER].copy_from_slice(&header.encode().to_le_bytes());
     let mut at = HEADER;
     if header.kind.is_long() {
         out[at..at + 8].copy_from_slice(&place.offset.to_le_bytes());
-        out[at + 8..at + PLACE].copy_from_slice(&place.len.to_le_bytes());
-        at += PLACE;
+        out[at + 8..at + LONG_TARGET].copy_from_slice(&place.len.to_le_bytes());
+        at += LONG_TARGET;
     }
     let end = at + 4 * args.len();
     out[at..end].copy_from_slice(&args.to_le_bytes()[..end - at]);
@@ -115,14 +115,14 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("a word has eight bytes"))
 }
 
-/// Place and arguments of a frame whose bytes are all there, as many as its header says.
+/// LongTarget and arguments of a frame whose bytes are all there, as many as its header says.
 #[inline]
-pub(super) fn read_lead(header: &Header, bytes: &[u8]) -> (Place, Words) {
+pub(super) fn read_lead(header: &Header, bytes: &[u8]) -> (LongTarget, Words) {
     let mut at = HEADER;
-    let mut place = Place::default();
+    let mut place = LongTarget::default();
     if header.kind.is_long() {
-        place = Place { offset: word(&bytes[at..at + 8]), len: word(&bytes[at + 8..at + PLACE]) };
-        at += PLACE;
+        place = LongTarget { offset: word(&bytes[at..at + 8]), len: word(&bytes[at + 8..at + LONG_TARGET]) };
+        at += LONG_TARGET;
     }
     let words = Words::from_le_bytes(&bytes[at..header.lead()]);
     (place, words.expect("a header tells of sixteen arguments at most"))
@@ -151,7 +151,7 @@ mod tests {
         ) {
             let kind = Kind::from_code(code).unwrap();
             let header = Header { kind, args: words.len() as u8, handler, length, reserve, handled, freed };
-            let (place, args) = (Place { offset, len }, Words::from_slice(&words).unwrap());
+            let (place, args) = (LongTarget { offset, len }, Words::from_slice(&words).unwrap());
             let mut bytes = [0xee; LEAD];
             let end = write_lead(&mut bytes, header, place, &args);
             prop_assert_eq!(end, header.lead());
@@ -159,7 +159,7 @@ mod tests {
             prop_assert_eq!(read, header);
             let (placed, found) = read_lead(&read, &bytes[..end]);
             prop_assert_eq!(found, args);
-            prop_assert_eq!(placed, if kind.is_long() { place } else { Place::default() });
+            prop_assert_eq!(placed, if kind.is_long() { place } else { LongTarget::default() });
         }
     }
 }

@@ -7,7 +7,7 @@
 //! message n. A message is complete when both halves have come, whichever was first. A pair's outstanding messages
 //! are bounded by its mailbox slots, and so is what is kept here.
 
-use super::header::{Header, IDS, Place};
+use super::header::{Header, IDS, LongTarget};
 use super::lines::Lines;
 use am_core::Words;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) header: Header,
-    pub(super) place: Place,
+    pub(super) place: LongTarget,
     pub(super) args: Words,
     /// Slots that the header took.
     pub(super) slots: u32,
@@ -31,7 +31,7 @@ pub(super) struct Placed {
 
 impl Placed {
     /// Whether this is the last put of a payload.
-    fn ends(&self, place: &Place) -> bool {
+    fn ends(&self, place: &LongTarget) -> bool {
         self.len <= place.len && self.at.checked_add(self.len) == place.offset.checked_add(place.len)
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     fn heading(id: u16, offset: u64, len: u64) -> FrameHeader {
         let kind = Kind::Request(Category::Long);
         let header = Header { kind, args: 0, handler: 1, length: id, reserve: 3, handled: 0, freed: 0 };
-        FrameHeader { header, place: Place { offset, len }, args: Words::EMPTY, slots: 1 }
+        FrameHeader { header, place: LongTarget { offset, len }, args: Words::EMPTY, slots: 1 }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! topped up with the first payload. The first one begins a packet for the header, one or two for the arguments,
 //! and others for the payload.
 
-use super::header::{HEADER, LEAD, PLACE};
+use super::header::{HEADER, LEAD, LONG_TARGET};
 
 /// The type tag of a VELO packet (MTT) that begins a frame.
 pub(super) const MTT_HEADER: u8 = 0;
@@ -134,7 +134,7 @@ impl Layout {
 
     /// Slots of a Medium frame with sixteen arguments.
     pub(super) fn slots_of_medium(self, payload: usize) -> u32 {
-        self.slots(LEAD - PLACE, payload)
+        self.slots(LEAD - LONG_TARGET, payload)
     }
 
     /// Slots that must be set aside for any reply with a payload of up to `bound` bytes, and for one packet of
@@ -155,7 +155,7 @@ impl Layout {
         let whole = slots_of_packet(self.packet);
         let bytes = (left / whole) as usize * self.packet + (left % whole) as usize * SLOT;
         match self.implementation {
-            Implementation::Second => bytes.saturating_sub(LEAD - PLACE),
+            Implementation::Second => bytes.saturating_sub(LEAD - LONG_TARGET),
             Implementation::First => bytes,
         }
     }

@@ -97,14 +97,14 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::{Header, Place};
+    use super::super::header::{Header, LongTarget};
     use super::*;
     use am_core::{Category, Words};
     use proptest::prelude::*;
 
     fn held(kind: Kind, id: u16, complete: bool) -> Held {
         let header = Header { kind, args: 0, handler: 0, length: id, reserve: 1, handled: 0, freed: 0 };
-        let heading = FrameHeader { header, place: Place::default(), args: Words::EMPTY, slots: 2 };
+        let heading = FrameHeader { header, place: LongTarget::default(), args: Words::EMPTY, slots: 2 };
         Held { heading, bytes: Vec::new(), complete }
     }
 

@@ -1,7 +1,7 @@
 //! Receiving: packets become frames, halves of Long messages are joined, frames go to the sink.
 
 use super::assembly::{Step, step};
-use super::header::{HEADER, Header, Kind, Place, read_lead};
+use super::header::{HEADER, Header, Kind, LongTarget, read_lead};
 use super::joins::{FrameHeader, Joins, Placed};
 use super::layout::{Implementation, slots_of_packet};
 use super::lines::{Held, lane};
@@ -115,7 +115,7 @@ impl Gasnet<'_> {
     /// Puts a whole frame into its line.
     fn hold_frame(&mut self, from: u32, header: Header, bytes: Vec<u8>, slots: u32) -> Sorted {
         let (_, args) = read_lead(&header, &bytes);
-        let heading = FrameHeader { header, place: Place::default(), args, slots };
+        let heading = FrameHeader { header, place: LongTarget::default(), args, slots };
         self.hold(from, Held { heading, bytes, complete: true });
         Sorted::Nothing
     }
@@ -207,7 +207,7 @@ impl Gasnet<'_> {
 
     fn sort_long(&mut self, from: u32, header: Header, bytes: &[u8], slots: u32) -> Sorted {
         let (place, args) = read_lead(&header, bytes);
-        let Place { offset, len } = place;
+        let LongTarget { offset, len } = place;
         if offset.checked_add(len).is_none_or(|end| end > self.segment_size()) {
             self.lose(from);
             return Sorted::Nothing;
@@ -322,13 +322,13 @@ impl Gasnet<'_> {
             lead >= HEADER && bytes.len() == lead + header.payload(),
             "the assembly has the whole frame"
         );
-        let heading = FrameHeader { header: *header, place: Place::default(), args, slots };
+        let heading = FrameHeader { header: *header, place: LongTarget::default(), args, slots };
         self.hand_over(from, &heading, Payload::own(&bytes[lead..]), sink);
     }
 
     fn deliver_long<S: Sink>(&mut self, from: u32, heading: &FrameHeader, sink: &mut S) {
         let segment = self.segment.clone();
-        let Place { offset, len } = heading.place;
+        let LongTarget { offset, len } = heading.place;
         let payload = segment.view(offset, len as usize).expect("the place was checked when the header came");
         self.hand_over(from, heading, payload, sink);
     }

@@ -1,6 +1,6 @@
 //! The way back to a requester.
 
-use super::header::{Kind, Place};
+use super::header::{Kind, LongTarget};
 use super::transport::{Gasnet, Outgoing};
 use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Category, Peer, Words};
@@ -69,7 +69,7 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
         let handled = if self.transport.acknowledges(self.to) { 0 } else { std::mem::take(&mut self.handling) };
         self.transport.owe(self.to, handled, 0);
         let reserve = self.reserve - self.acknowledgement();
-        let place = Place { offset: at, len: payload.len() as u64 };
+        let place = LongTarget { offset: at, len: payload.len() as u64 };
         let frame =
             Outgoing { kind: Kind::Reply(category), handler, reserve: reserve as u16, args, payload, place };
         self.used = true;

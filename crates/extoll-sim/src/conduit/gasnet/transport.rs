@@ -3,7 +3,7 @@
 use super::GasnetConfig;
 use super::assembly::Buffers;
 use super::config::Costs;
-use super::header::{HEADER, Kind, PLACE, Place};
+use super::header::{HEADER, Kind, LONG_TARGET, LongTarget};
 use super::joins::FrameHeader;
 use super::layout::{Implementation, Layout};
 use super::native::Natives;
@@ -87,7 +87,7 @@ pub(super) struct Outgoing<'f> {
     pub(super) reserve: u16,
     pub(super) args: &'f Words,
     pub(super) payload: &'f [u8],
-    pub(super) place: Place,
+    pub(super) place: LongTarget,
 }
 
 impl<'a> Gasnet<'a> {
@@ -172,7 +172,7 @@ impl<'a> Gasnet<'a> {
 
     /// Bytes of a frame over VELO: before its payload, and of its payload.
     fn bytes(&self, kind: Kind, args: &Words, payload: usize) -> (usize, usize) {
-        let place = if kind.is_long() { PLACE } else { 0 };
+        let place = if kind.is_long() { LONG_TARGET } else { 0 };
         (HEADER + place + 4 * args.len(), if kind.is_long() { 0 } else { payload })
     }
 
@@ -193,7 +193,7 @@ fabric_sim::membership!(Gasnet);
 impl StagedRequests for Gasnet<'_> {
     fn post(&mut self, to: Peer, header: RequestHeader, room: Admitted, args: &Words, payload: &[u8]) {
         let (kind, handler) = (Kind::of_request(Category::Medium, header.reply), header.handler);
-        let (reserve, place) = (room.reserve as u16, Place::default());
+        let (reserve, place) = (room.reserve as u16, LongTarget::default());
         let _ = self.insist(to.0, &Outgoing { kind, handler, reserve, args, payload, place });
     }
 
@@ -218,7 +218,7 @@ impl<'a> Transport for Gasnet<'a> {
     fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let (payload, at) = body.parts();
         let kind = Kind::of_request(body.category(), header.reply);
-        let place = Place { offset: at, len: payload.len() as u64 };
+        let place = LongTarget { offset: at, len: payload.len() as u64 };
         let admitted = self.admit(to, kind, header.reply, self.bytes(kind, args, payload.len()))?;
         let reserve = admitted.reserve as u16;
         self.request(to, admitted, &Outgoing { kind, handler: header.handler, reserve, args, payload, place })
@@ -243,7 +243,7 @@ impl<'a> Transport for Gasnet<'a> {
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         let kind = Kind::Control;
         let admitted = self.admit(to, kind, ReplyBound::None, self.bytes(kind, args, payload.len()))?;
-        let (reserve, place) = (admitted.reserve as u16, Place::default());
+        let (reserve, place) = (admitted.reserve as u16, LongTarget::default());
         self.request(to, admitted, &Outgoing { kind, handler: 0, reserve, args, payload, place })
     }
 
