@@ -132,7 +132,7 @@ pub use outcome::{
     EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE,
     Outcome, RankEnd,
 };
-pub use rank::bootstrap::{Bootstrap, ExchangeError, Leave};
+pub use rank::bootstrap::{Bootstrap, DepartureReport, ExchangeError};
 pub use rank::identity::{EnvironmentError, StartedBy};
 pub use rank::meet::MeetError;
 pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, default_meet_timeout, started_as};

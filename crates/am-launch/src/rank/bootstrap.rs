@@ -236,11 +236,11 @@ impl Bootstrap {
     ///
     /// # Errors
     /// [`ExchangeError::Thread`].
-    pub fn attach_endpoint(&self) -> Result<Leave, ExchangeError> {
+    pub fn attach_endpoint(&self) -> Result<DepartureReport, ExchangeError> {
         let state = self.begun()?;
-        let State::Launcher(link) = &*state else { return Ok(Leave(None)) };
+        let State::Launcher(link) = &*state else { return Ok(DepartureReport(None)) };
         link.known().presence.attach(&writer(&link.writer));
-        Ok(Leave(Some((Arc::clone(&link.known), Arc::clone(&link.writer)))))
+        Ok(DepartureReport(Some((Arc::clone(&link.known), Arc::clone(&link.writer)))))
     }
 
     /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a job. Blocks until all
@@ -421,9 +421,9 @@ impl Drop for Watch {
 
 /// An endpoint that has not taken leave.
 #[derive(Debug)]
-pub struct Leave(Option<(Arc<Mutex<Known>>, LinkWriter)>);
+pub struct DepartureReport(Option<(Arc<Mutex<Known>>, LinkWriter)>);
 
-impl Leave {
+impl DepartureReport {
     /// The endpoint has taken leave. A launcher that is gone needs no word.
     pub fn report(self) {
         if let Some((known, link)) = self.0 {
