@@ -22,9 +22,9 @@ use far::Far;
 use reply_path::{Mapped, MappedReplyPath};
 use std::task::Waker;
 
-/// The way to a peer.
+/// The route to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Route {
     /// By the near transport, which knows the peer by this number.
     Near(Peer),
     Far,
@@ -97,8 +97,8 @@ enum Choice<N, F> {
 struct Both<N, F> {
     near: N,
     far: Far<F>,
-    /// The way to each endpoint of the job.
-    ways: Vec<Way>,
+    /// The route to each endpoint of the job.
+    routes: Vec<Route>,
     /// The endpoint of the job that each endpoint of the near transport is.
     up: Vec<Peer>,
     /// The limits towards each endpoint of the job. The default bound of replies is the same for all.
@@ -126,7 +126,7 @@ impl<N, F> Select<N, F> {
         match &self.0 {
             Choice::Near(_) => true,
             Choice::Far(_) => false,
-            Choice::Both(both) => both.ways[peer.index()] != Way::Far,
+            Choice::Both(both) => both.routes[peer.index()] != Route::Far,
         }
     }
 }
@@ -145,7 +145,7 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
         if inner.endpoints != outer.endpoints {
             return Err(SelectError::Endpoints { near: inner.endpoints, far: outer.endpoints });
         }
-        let mut ways = vec![Way::Far; outer.peers() as usize];
+        let mut routes = vec![Route::Far; outer.peers() as usize];
         let mut up = Vec::with_capacity(inner.peers() as usize);
         for local in (0..inner.peers()).map(Peer) {
             let address = inner.address(local);
@@ -153,7 +153,7 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
             let global = outer.peer(crate::Address { rank, ..address });
             let global = global.ok_or(SelectError::Outside { rank, ranks: outer.ranks })?;
             up.push(global);
-            if std::mem::replace(&mut ways[global.index()], Way::Near(local)) != Way::Far {
+            if std::mem::replace(&mut routes[global.index()], Route::Near(local)) != Route::Far {
                 return Err(SelectError::Twice { rank });
             }
         }
@@ -165,20 +165,20 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
         if a.len() != b.len() || !a.words().as_ptr_range().eq(&b.words().as_ptr_range()) {
             return Err(SelectError::Segments { near: a.len(), far: b.len() });
         }
-        for (index, way) in ways.iter_mut().enumerate() {
+        for (index, route) in routes.iter_mut().enumerate() {
             if !allow(outer.address(Peer(index as u32)).rank) {
-                *way = Way::Far;
+                *route = Route::Far;
             }
         }
         let default_reply =
             near.limits(near.local_peer()).default_reply.min(far.limits(far.local_peer()).default_reply);
-        let limits = ways.iter().enumerate().map(|(index, way)| match way {
-            Way::Near(peer) => Limits { default_reply, ..*near.limits(*peer) },
-            Way::Far => Limits { default_reply, ..*far.limits(Peer(index as u32)) },
+        let limits = routes.iter().enumerate().map(|(index, route)| match route {
+            Route::Near(peer) => Limits { default_reply, ..*near.limits(*peer) },
+            Route::Far => Limits { default_reply, ..*far.limits(Peer(index as u32)) },
         });
         let limits = limits.collect();
         let far = Far::new(far, near.waker());
-        Ok(Self(Choice::Both(Box::new(Both { near, far, ways, up, limits, far_first: false }))))
+        Ok(Self(Choice::Both(Box::new(Both { near, far, routes, up, limits, far_first: false }))))
     }
 }
 
@@ -194,12 +194,12 @@ macro_rules! towards {
                 let $peer = $to;
                 $call
             }
-            Choice::Both(both) => match both.ways[$to.index()] {
-                Way::Near($peer) => {
+            Choice::Both(both) => match both.routes[$to.index()] {
+                Route::Near($peer) => {
                     let $transport = &mut both.near;
                     $call
                 }
-                Way::Far => {
+                Route::Far => {
                     let ($transport, $peer) = (&mut both.far.transport, $to);
                     let sent = $call;
                     both.far.sent(sent.is_ok());
@@ -222,12 +222,12 @@ macro_rules! known_of {
                 let $peer = $to;
                 $call
             }
-            Choice::Both(both) => match both.ways[$to.index()] {
-                Way::Near($peer) => {
+            Choice::Both(both) => match both.routes[$to.index()] {
+                Route::Near($peer) => {
                     let $transport = &both.near;
                     $call
                 }
-                Way::Far => {
+                Route::Far => {
                     let ($transport, $peer) = (&both.far.transport, $to);
                     $call
                 }
@@ -329,9 +329,9 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Waiting for Select<N, F> {
         match &mut self.0 {
             Choice::Near(near) => near.wake_peer(peer),
             Choice::Far(far) => far.wake_peer(peer),
-            Choice::Both(both) => match both.ways[peer.index()] {
-                Way::Near(peer) => both.near.wake_peer(peer),
-                Way::Far => both.far.transport.wake_peer(peer),
+            Choice::Both(both) => match both.routes[peer.index()] {
+                Route::Near(peer) => both.near.wake_peer(peer),
+                Route::Far => both.far.transport.wake_peer(peer),
             },
         }
     }
@@ -400,9 +400,9 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         match &mut self.0 {
             Choice::Near(near) => near.reserve(to, head, args, len).map(SelectRoom::Near),
             Choice::Far(far) => far.reserve(to, head, args, len).map(SelectRoom::Far),
-            Choice::Both(both) => match both.ways[to.index()] {
-                Way::Near(peer) => both.near.reserve(peer, head, args, len).map(SelectRoom::Near),
-                Way::Far => {
+            Choice::Both(both) => match both.routes[to.index()] {
+                Route::Near(peer) => both.near.reserve(peer, head, args, len).map(SelectRoom::Near),
+                Route::Far => {
                     let room = both.far.transport.reserve(to, head, args, len);
                     both.far.sent(room.is_ok());
                     room.map(SelectRoom::Far)
@@ -423,9 +423,9 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         let (near, far, to) = match &mut self.0 {
             Choice::Near(near) => (Some(near), None, to),
             Choice::Far(far) => (None, Some(far), to),
-            Choice::Both(both) => match both.ways[to.index()] {
-                Way::Near(peer) => (Some(&mut both.near), None, peer),
-                Way::Far => (None, Some(&mut both.far.transport), to),
+            Choice::Both(both) => match both.routes[to.index()] {
+                Route::Near(peer) => (Some(&mut both.near), None, peer),
+                Route::Far => (None, Some(&mut both.far.transport), to),
             },
         };
         match (near, far, room) {
@@ -460,11 +460,11 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         match &mut self.0 {
             Choice::Near(near) => near.reply_detached(key, reply),
             Choice::Far(far) => far.reply_detached(key, reply),
-            Choice::Both(both) => match both.ways[key.to.index()] {
-                Way::Near(to) => both.near.reply_detached(PendingKey { to, ..key }, |path| {
+            Choice::Both(both) => match both.routes[key.to.index()] {
+                Route::Near(to) => both.near.reply_detached(PendingKey { to, ..key }, |path| {
                     reply(&mut MappedReplyPath { path, requester: key.to })
                 }),
-                Way::Far => {
+                Route::Far => {
                     both.far.sent(true);
                     both.far.transport.reply_detached(key, reply)
                 }
@@ -515,9 +515,9 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Far(far) => far.remote_segment(rank),
             Choice::Both(both) => {
                 let shape = both.far.transport.shape();
-                match both.ways[shape.peer(rank.into())?.index()] {
-                    Way::Near(peer) => both.near.remote_segment(both.near.shape().address(peer).rank),
-                    Way::Far => both.far.transport.remote_segment(rank),
+                match both.routes[shape.peer(rank.into())?.index()] {
+                    Route::Near(peer) => both.near.remote_segment(both.near.shape().address(peer).rank),
+                    Route::Far => both.far.transport.remote_segment(rank),
                 }
             }
         }
@@ -527,10 +527,10 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         match &self.0 {
             Choice::Near(near) => near.auxiliary(of),
             Choice::Far(far) => far.auxiliary(of),
-            Choice::Both(both) => match both.ways[of.index()] {
-                Way::Near(peer) => both.near.auxiliary(peer),
+            Choice::Both(both) => match both.routes[of.index()] {
+                Route::Near(peer) => both.near.auxiliary(peer),
                 // A wait idles in the near transport, which the far one cannot end.
-                Way::Far => None,
+                Route::Far => None,
             },
         }
     }
@@ -539,9 +539,9 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         match &mut self.0 {
             Choice::Near(near) => near.native(to),
             Choice::Far(far) => far.native(to),
-            Choice::Both(both) => match both.ways[to.index()] {
-                Way::Near(peer) => both.near.native(peer),
-                Way::Far => {
+            Choice::Both(both) => match both.routes[to.index()] {
+                Route::Near(peer) => both.near.native(peer),
+                Route::Far => {
                     // What is started ends by a poll.
                     both.far.sent(true);
                     both.far.transport.native(to)

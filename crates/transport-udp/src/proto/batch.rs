@@ -237,8 +237,8 @@ impl<A: Access> Delivery<'_, A> {
     }
 
     #[inline]
-    fn way(&mut self, room: u64, request: u64) -> Way<'_, A> {
-        Way {
+    fn way(&mut self, room: u64, request: u64) -> BatchReplyPath<'_, A> {
+        BatchReplyPath {
             outcome: self.outcome,
             access: self.access,
             full: &mut self.full,
@@ -273,7 +273,7 @@ enum ReplyState {
 }
 
 /// The way back of one request; whatever happens, the request is answered, detached or becomes a bare credit.
-struct Way<'a, A: Access> {
+struct BatchReplyPath<'a, A: Access> {
     outcome: &'a mut Outcome,
     access: &'a mut A,
     full: &'a mut bool,
@@ -283,7 +283,7 @@ struct Way<'a, A: Access> {
     state: ReplyState,
 }
 
-impl<A: Access> Way<'_, A> {
+impl<A: Access> BatchReplyPath<'_, A> {
     #[inline]
     fn reply(&mut self, kind: Kind, handler: u8, args: &Words, payload: &[u8]) {
         if self.outcome.replied >= REPLIES {
@@ -301,7 +301,7 @@ impl<A: Access> Way<'_, A> {
     }
 }
 
-impl<A: Access> ReplyPath for Way<'_, A> {
+impl<A: Access> ReplyPath for BatchReplyPath<'_, A> {
     fn bound(&self) -> usize {
         self.room.saturating_sub(1) as usize
     }
@@ -362,7 +362,7 @@ impl<A: Access> ReplyPath for Way<'_, A> {
     }
 }
 
-impl<A: Access> Drop for Way<'_, A> {
+impl<A: Access> Drop for BatchReplyPath<'_, A> {
     #[inline]
     fn drop(&mut self) {
         let (cost, earlier) = (cost_of(self.room), self.request == 0);
