@@ -301,9 +301,9 @@ impl<'a> Agent<'a> {
         others: impl IntoIterator<Item = BorrowedFd<'b>>,
         again: Option<Duration>,
     ) -> Result<Vec<ToAgent>, Stop> {
-        let beat = beat(self.orders.lost_after);
+        let interval = heartbeat(self.orders.lost_after);
         let lost_at = self.channel.last_received() + self.orders.lost_after;
-        let wake = lost_at.min(self.spoke + beat);
+        let wake = lost_at.min(self.spoke + interval);
         let left = wake.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         let left = again.map_or(left, |again| again.min(left));
         let mut ends = vec![
@@ -316,7 +316,7 @@ impl<'a> Agent<'a> {
         if held_up(&mut self.awake, self.orders.lost_after) {
             self.channel.excuse();
         }
-        if self.spoke.elapsed() >= beat {
+        if self.spoke.elapsed() >= interval {
             self.tell(&FromAgent::Alive);
         }
         let messages = self.channel.pump().map_err(|_| Stop::Abandoned)?;
@@ -346,11 +346,11 @@ impl<'a> Agent<'a> {
 }
 
 /// How often each end says that it is there.
-pub(crate) fn beat(lost_after: Duration) -> Duration {
+pub(crate) fn heartbeat(lost_after: Duration) -> Duration {
     (lost_after / 4).min(Duration::from_secs(2))
 }
 
-/// Whether this process was kept from looking around, which it does at every beat, since it last did.
+/// Whether this process was kept from looking around, which it does at every heartbeat, since it last did.
 pub(crate) fn held_up(awake: &mut Instant, lost_after: Duration) -> bool {
     std::mem::replace(awake, Instant::now()).elapsed() > lost_after / 2
 }

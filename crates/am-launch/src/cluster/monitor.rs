@@ -7,7 +7,7 @@ use am_core::Rank;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-use crate::cluster::agent::{beat, held_up};
+use crate::cluster::agent::{heartbeat, held_up};
 use crate::cluster::channel::Channel;
 use crate::cluster::host_state::HostState;
 use crate::cluster::message::{FromAgent, ToAgent, in_messages};
@@ -135,7 +135,7 @@ impl ClusterMonitor<'_> {
             let now = Instant::now();
             let orders = self.policy.tick(now);
             self.obey(orders);
-            if self.spoke.elapsed() >= beat(self.hosts.lost_after) {
+            if self.spoke.elapsed() >= heartbeat(self.hosts.lost_after) {
                 self.tell(&ToAgent::Alive);
             }
             if self.failed.is_some() {
@@ -330,7 +330,7 @@ impl ClusterMonitor<'_> {
     /// Sleeps until something has happened or is due.
     fn sleep(&self) {
         let now = Instant::now();
-        let mut wake = self.spoke + beat(self.hosts.lost_after);
+        let mut wake = self.spoke + heartbeat(self.hosts.lost_after);
         wake = self.policy.wake_at().map_or(wake, |at| at.min(wake));
         for monitor in self.monitors.iter().filter(|monitor| !monitor.is_done()) {
             wake = wake.min(monitor.last_received + self.hosts.lost_after);

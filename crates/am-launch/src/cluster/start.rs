@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::cluster::agent::{TERMINAL_SIGNALS, beat};
+use crate::cluster::agent::{TERMINAL_SIGNALS, heartbeat};
 use crate::cluster::channel::{Channel, PROTOCOL};
 use crate::cluster::host_state::HostState;
 use crate::cluster::launcher_addresses::{Meaning, addresses_for, check_addresses, is_here, meaning};
@@ -219,7 +219,7 @@ impl<'a> ClusterStart<'a> {
 
     /// Agents that are ready must not think that the launcher is lost, however long others take.
     fn keep_company(&mut self) {
-        if self.spoke.elapsed() < beat(self.hosts.lost_after) {
+        if self.spoke.elapsed() < heartbeat(self.hosts.lost_after) {
             return;
         }
         self.spoke = Instant::now();
