@@ -63,7 +63,7 @@ pub struct Short {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{returned} credits returned, only {outstanding} outstanding")]
 #[non_exhaustive]
-pub struct Excess {
+pub struct ExcessCredits {
     /// Credits that the peer claims to return.
     pub returned: u32,
     /// Credits that it could return at most.
@@ -112,12 +112,12 @@ impl Account {
     /// Gives `n` credits back.
     ///
     /// # Errors
-    /// [`Excess`] when fewer than `n` are outstanding; the account is unchanged.
+    /// [`ExcessCredits`] when fewer than `n` are outstanding; the account is unchanged.
     #[inline]
-    pub const fn give_back(&mut self, n: u32) -> Result<(), Excess> {
+    pub const fn give_back(&mut self, n: u32) -> Result<(), ExcessCredits> {
         let outstanding = self.outstanding();
         if n > outstanding {
-            return Err(Excess { returned: n, outstanding });
+            return Err(ExcessCredits { returned: n, outstanding });
         }
         self.available += n;
         Ok(())
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn extremes_are_errors_and_change_nothing() {
         let mut account = Account::new(u32::MAX);
-        assert_eq!(account.give_back(1), Err(Excess { returned: 1, outstanding: 0 }));
+        assert_eq!(account.give_back(1), Err(ExcessCredits { returned: 1, outstanding: 0 }));
         account.take(u32::MAX).unwrap();
         assert_eq!(account.take(1), Err(Short { wanted: 1, available: 0 }));
         account.give_back(u32::MAX).unwrap();
