@@ -8,7 +8,7 @@ use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided,
 use am_core::transport::{Category, Lane};
 use am_core::{Endpoint, Handlers, Rank, SegmentError, Transport};
 use am_pgas::Pgas;
-use am_pgas::allocator::{AllocationError, Call, LocalArray, SegmentAllocation, SymmetricArray, Unfreed};
+use am_pgas::allocator::{AllocationError, Call, FreeError, LocalArray, SegmentAllocation, SymmetricArray};
 use am_pgas::memory::{AtomicDomain, AtomicError, GlobalMemory, Operations};
 use am_pgas::pointer::{GlobalPtr, GlobalSlice};
 
@@ -20,8 +20,8 @@ impl From<AllocationError> for Failure {
     }
 }
 
-impl<A> From<Unfreed<A>> for Failure {
-    fn from(unfreed: Unfreed<A>) -> Self {
+impl<A> From<FreeError<A>> for Failure {
+    fn from(unfreed: FreeError<A>) -> Self {
         unfreed.error.into()
     }
 }

@@ -199,33 +199,33 @@ pub enum AllocationError {
 
 /// A collective call did not free an array. It holds the array, which is still taken on this rank; after
 /// [`AllocationError::Wait`] others may have freed theirs. Becomes its error by `?`.
-pub struct Unfreed<A> {
+pub struct FreeError<A> {
     /// Why.
     pub error: AllocationError,
     /// What was to be freed.
     pub array: Box<A>,
 }
 
-impl<A> fmt::Debug for Unfreed<A> {
+impl<A> fmt::Debug for FreeError<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unfreed").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("FreeError").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
-impl<A> fmt::Display for Unfreed<A> {
+impl<A> fmt::Display for FreeError<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<A> std::error::Error for Unfreed<A> {
+impl<A> std::error::Error for FreeError<A> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
     }
 }
 
-impl<A> From<Unfreed<A>> for AllocationError {
-    fn from(unfreed: Unfreed<A>) -> Self {
+impl<A> From<FreeError<A>> for AllocationError {
+    fn from(unfreed: FreeError<A>) -> Self {
         unfreed.error
     }
 }
@@ -415,8 +415,8 @@ pub trait SegmentAllocation: sealed::Sealed {
     ///
     /// # Errors
     /// As [`allocate_symmetric`](Self::allocate_symmetric); [`AllocationError::Foreign`], without waiting. The
-    /// array stays taken then, and [`Unfreed`] holds it (allocates).
-    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), Unfreed<SymmetricArray<V>>>;
+    /// array stays taken then, and [`FreeError`] holds it (allocates).
+    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), FreeError<SymmetricArray<V>>>;
 
     /// Allocates `len` zero values in this rank's segment, at a multiple of 64. No communication; allocates;
     /// writes all of the memory.
@@ -519,7 +519,7 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
         allocate_agreed(self, len, alignment)
     }
 
-    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), Unfreed<SymmetricArray<V>>> {
+    fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), FreeError<SymmetricArray<V>>> {
         let segment = self.segment().len();
         let heap = self.layer_quietly::<SegmentAllocator>().heap(segment);
         let agreed = if Arc::ptr_eq(&array.owner, &heap.given_back) {
@@ -528,7 +528,7 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
             Err(AllocationError::Foreign)
         };
         if let Err(error) = agreed {
-            return Err(Unfreed { error, array: Box::new(array) });
+            return Err(FreeError { error, array: Box::new(array) });
         }
         self.layer_quietly::<SegmentAllocator>().heap(segment).symmetric.give_back(array.offset, array.bytes);
         Ok(())

@@ -57,7 +57,7 @@ pub use halo::Exchange;
 pub use owned::OwnedElements;
 
 use crate::allocator::{
-    self, AllocationError, Call, LINE, SegmentAllocation, SegmentAllocator, SymmetricArray, Unfreed,
+    self, AllocationError, Call, FreeError, LINE, SegmentAllocation, SegmentAllocator, SymmetricArray,
 };
 use crate::local::LocalSlice;
 use crate::memory::GlobalMemory;
@@ -122,8 +122,8 @@ impl<R> From<Unfinished<R>> for ArrayError {
     }
 }
 
-impl<A> From<Unfreed<A>> for ArrayError {
-    fn from(unfreed: Unfreed<A>) -> Self {
+impl<A> From<FreeError<A>> for ArrayError {
+    fn from(unfreed: FreeError<A>) -> Self {
         Self::Allocation(unfreed.error)
     }
 }
@@ -167,15 +167,15 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// started and not waited for may still write afterwards: [`Endpoint::quiet`] comes first.
     ///
     /// # Errors
-    /// As [`SegmentAllocation::free_symmetric`]; [`Unfreed`] holds the array.
+    /// As [`SegmentAllocation::free_symmetric`]; [`FreeError`] holds the array.
     pub fn free<T: Transport, S: HasLayer<SegmentAllocator>>(
         self,
         endpoint: &mut Endpoint<T, S>,
-    ) -> Result<(), Unfreed<Self>> {
+    ) -> Result<(), FreeError<Self>> {
         let Self { distribution, memory } = self;
-        endpoint.free_symmetric(memory).map_err(|Unfreed { error, array }| {
+        endpoint.free_symmetric(memory).map_err(|FreeError { error, array }| {
             let array = Box::new(Self { distribution, memory: *array });
-            Unfreed { error, array }
+            FreeError { error, array }
         })
     }
 
