@@ -2,8 +2,8 @@
 //! at on the way: with many packets under way memory is what takes the time.
 
 use crate::device::Packet;
-use crate::lane::{Entry, Lane, Train};
 use crate::network::Flow;
+use crate::transmit_queue::{Entry, Train, TransmitQueue};
 
 /// Where a packet under way is, or one that a device has set aside.
 #[derive(Clone, Copy)]
@@ -60,23 +60,30 @@ impl<B> InFlight<B> {
         self.packets[index as usize].as_ref().expect("an event names a packet that is under way")
     }
 
-    /// Lets a packet onto a lane that it reaches at a time: as a train if it is longer than a packet may be.
-    pub(crate) fn board(&mut self, index: u32, lane: &mut Lane, now: u64, length: u64, longest: u32) -> Entry {
+    /// Lets a packet onto a queue that it reaches at a time: as a train if it is longer than a packet may be.
+    pub(crate) fn board(
+        &mut self,
+        index: u32,
+        transmit: &mut TransmitQueue,
+        now: u64,
+        length: u64,
+        longest: u32,
+    ) -> Entry {
         let Flight { bytes, header, passed, .. } = *self.path(index);
         let wire = bytes.saturating_add(header);
-        if wire <= longest && lane.is_plain(now) {
-            return lane.pass(now, length);
+        if wire <= longest && transmit.is_plain(now) {
+            return transmit.pass(now, length);
         }
         // A piece of a train takes as long as the largest packet.
         let piece = (u128::from(length) * u128::from(longest) / u128::from(wire.max(1))) as u64;
         if wire <= longest {
-            return lane.cut_in(now, length, piece, |train| self.delay(train));
+            return transmit.cut_in(now, length, piece, |train| self.delay(train));
         }
         let train = Train { index, number: self.packet(index).number, end: 0, passed };
-        lane.join(now, length, piece, train, |train| self.delay(train))
+        transmit.join(now, length, piece, train, |train| self.delay(train))
     }
 
-    /// A train ends later on a lane that it passes, or has passed: so its last bit is later wherever its head is.
+    /// A train ends later on a queue that it passes, or has passed: so its last bit is later wherever its head is.
     fn delay(&mut self, train: &Train) {
         let index = train.index as usize;
         // A packet that was lost further on has left its place to another.

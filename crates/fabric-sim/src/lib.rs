@@ -13,7 +13,7 @@
 //! | [`conduit`] | what the conduits of simulated interfaces have in common |
 //! | `engine`, `queue` | the discrete-event engine and its queue |
 //! | `ranks`, `in_flight`, `path` | what ranks are doing; the packets under way; their path through stages and links |
-//! | `lane`, `port` | what packets pass at a rate, one by one or long messages in turns; what a node puts out and takes in |
+//! | `transmit_queue`, `port` | what packets pass at a rate, one by one or long messages in turns; what a node puts out and takes in |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `machine` | [`Machine`]: the description that the machines of all simulated [`Interface`]s share |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
@@ -124,7 +124,6 @@ mod faults;
 pub mod fuzzing;
 mod handle;
 mod in_flight;
-mod lane;
 mod limits;
 mod lookahead;
 mod machine;
@@ -146,6 +145,7 @@ mod stage;
 mod topology;
 mod topology_text;
 mod trace;
+mod transmit_queue;
 
 pub use config::{Config, MAX_RANKS, MIN_STACK, Placement};
 pub use context::Context;

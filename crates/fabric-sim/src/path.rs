@@ -5,19 +5,19 @@ use crate::engine::{Core, NOBODY};
 use crate::fault_rng::Try;
 use crate::faults::LinkRules;
 use crate::in_flight::Flight;
-use crate::lane::{Entry, Lane};
 use crate::network::{DIRECT, Flow};
 use crate::nic::serialization;
 use crate::queue::Event;
 use crate::stage::Server;
 use crate::trace::{StageKind, TraceSpan};
+use crate::transmit_queue::{Entry, TransmitQueue};
 use am_core::Instant;
 use std::collections::VecDeque;
 
 /// A link in one direction: what every packet needs, in a cache line of its own.
 #[repr(align(64))]
 pub(crate) struct Link {
-    lane: Lane,
+    transmit: TransmitQueue,
     latency: u64,
     pub(crate) busy: u64,
     pub(crate) packets: u64,
@@ -42,7 +42,7 @@ impl Link {
     pub(crate) fn new(link_rules: &LinkRules, packet: u32) -> Self {
         let LinkRules { latency, femtos_per_byte, mtu, queue, .. } = *link_rules;
         Self {
-            lane: Lane::default(),
+            transmit: TransmitQueue::default(),
             latency,
             busy: 0,
             packets: 0,
@@ -56,7 +56,7 @@ impl Link {
 
     /// For how long of a run it carried packets: what still waits for it at the run's end does not count.
     pub(crate) fn used(&self, ended: u64) -> u64 {
-        self.busy.saturating_sub(self.lane.left_at(ended)).min(ended)
+        self.busy.saturating_sub(self.transmit.left_at(ended)).min(ended)
     }
 
     /// How long a packet occupies it.
@@ -175,11 +175,11 @@ impl<B: Clone> Core<B> {
         let wire = bytes.saturating_add(header);
         let (number, next) = self.network.next(at, goal, flow);
         let link = &mut self.links[number as usize];
-        if link.careful || wire > link.plain || !link.lane.is_plain(now) {
+        if link.careful || wire > link.plain || !link.transmit.is_plain(now) {
             return self.hop_carefully(index, now);
         }
         let length = link.serialization(wire);
-        let Entry { enters, left } = link.lane.pass(now, length);
+        let Entry { enters, left } = link.transmit.pass(now, length);
         link.packets += 1;
         link.bytes += u64::from(wire);
         link.busy += length;
@@ -205,7 +205,7 @@ impl<B: Clone> Core<B> {
         // A link that is down is the last choice.
         let queue = |link: u32| match &links[link as usize] {
             link if link.down => u64::MAX,
-            link => link.lane.free_at().saturating_sub(now),
+            link => link.transmit.free_at().saturating_sub(now),
         };
         self.network.choose(at, goal, flow, queue)
     }
@@ -224,7 +224,7 @@ impl<B: Clone> Core<B> {
         let LinkRules { mtu, queue, .. } = outage.link_rules;
         let crowded = queue != u32::MAX
             && self.fault_rng.retry.is_none()
-            && link.lane.free_at().saturating_sub(now) > link.serialization(queue);
+            && link.transmit.free_at().saturating_sub(now) > link.serialization(queue);
         if wire > mtu || crowded {
             return self.lose(index, now);
         }
@@ -255,15 +255,15 @@ impl<B: Clone> Core<B> {
         link.packets += 1;
         link.bytes += u64::from(wire);
         link.busy += length;
-        let Entry { enters, left } = self.in_flight.board(index, &mut link.lane, now, length, longest);
+        let Entry { enters, left } = self.in_flight.board(index, &mut link.transmit, now, length, longest);
         let (enters, left) = (enters + pause, left + pause);
         if pause != 0 && wire <= longest {
-            link.lane.occupy_until(left);
+            link.transmit.occupy_until(left);
         }
         // A copy takes its time on the link; with link retry the far end drops it.
         let copied = doubled && outcome != Try::Lost && self.fault_rng.retry.is_none();
         if doubled {
-            link.lane.occupy_until(left + length);
+            link.transmit.occupy_until(left + length);
             link.busy += length;
         }
         self.span(index, StageKind::Link, number, enters, left + latency);

@@ -4,20 +4,20 @@
 //! takes no event. What comes faster than the port's rate, from several links or from several units, waits.
 
 use crate::in_flight::{Flight, InFlight};
-use crate::lane::{Entry, Lane};
 use crate::nic::{PortCosts, serialization};
+use crate::transmit_queue::{Entry, TransmitQueue};
 
 /// The ports of all nodes.
 #[derive(Debug)]
 pub(crate) struct Ports {
     rates: PortCosts,
-    /// Of each node, the lane out and the lane in; a bus is the first alone.
-    lanes: Vec<[Lane; 2]>,
+    /// Of each node, the queue out and the queue in; a bus is the first alone.
+    transmit_queues: Vec<[TransmitQueue; 2]>,
 }
 
 impl Ports {
     pub(crate) fn new(rates: PortCosts, nodes: u32) -> Self {
-        Self { rates, lanes: (0..nodes).map(|_| Default::default()).collect() }
+        Self { rates, transmit_queues: (0..nodes).map(|_| Default::default()).collect() }
     }
 
     /// A packet wants to leave its node at a time: tells when its head does. Its last bit follows as the port lets it.
@@ -25,7 +25,8 @@ impl Ports {
     pub(crate) fn put_out<B>(&mut self, index: u32, now: u64, packets: &mut InFlight<B>, longest: u32) -> u64 {
         let Flight { at, goal, bytes, header, .. } = *packets.path(index);
         let length = serialization(bytes.saturating_add(header), self.rates.out);
-        let Entry { enters, left } = packets.board(index, &mut self.lanes[at as usize][0], now, length, longest);
+        let Entry { enters, left } =
+            packets.board(index, &mut self.transmit_queues[at as usize][0], now, length, longest);
         // What stays on its node has been read whole.
         if at != goal {
             let tail = &mut packets.path(index).tail;
@@ -41,7 +42,7 @@ impl Ports {
         let wire = bytes.saturating_add(header);
         if wire > longest {
             let length = serialization(wire, self.rates.into);
-            let Entry { left, .. } = packets.board(index, self.lane_in(goal), head, length, longest);
+            let Entry { left, .. } = packets.board(index, self.queue_in(goal), head, length, longest);
             let tail = &mut packets.path(index).tail;
             *tail = (*tail).max(left);
         }
@@ -59,10 +60,10 @@ impl Ports {
         // The first bit came as long ago as a packet takes on a link, or out of its sender's port.
         let slower = self.rates.link.max(self.rates.out);
         let begun = now.saturating_sub(length.min(serialization(wire, slower)));
-        packets.board(index, self.lane_in(goal), begun, length, longest).left.max(now)
+        packets.board(index, self.queue_in(goal), begun, length, longest).left.max(now)
     }
 
-    fn lane_in(&mut self, node: u32) -> &mut Lane {
-        &mut self.lanes[node as usize][usize::from(!self.rates.shared)]
+    fn queue_in(&mut self, node: u32) -> &mut TransmitQueue {
+        &mut self.transmit_queues[node as usize][usize::from(!self.rates.shared)]
     }
 }

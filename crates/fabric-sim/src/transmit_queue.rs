@@ -4,24 +4,24 @@
 //! carries in many pieces and the simulation as one packet, whatever its length. Pieces of trains and singles take turns: so
 //! a single that finds a train waits for a piece of it and not for its end, and trains that meet share the rate and end later
 //! than each would alone. Only times are kept: the end of a train moves when others come, and what that delays is told to
-//! whoever keeps the packet. A lane without trains is two comparisons and an addition.
+//! whoever keeps the packet. A queue without trains is two comparisons and an addition.
 
-/// A train on a lane.
+/// A train on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Train {
     /// The packet's index, and its number, since indices are used again.
     pub(crate) index: u32,
     pub(crate) number: u64,
-    /// When its last bit enters the lane.
+    /// When its last bit enters the queue.
     pub(crate) end: u64,
-    /// Latency of the lanes that the packet has passed before this one.
+    /// Latency of the queues that the packet has passed before this one.
     pub(crate) passed: u64,
 }
 
-/// The trains of a lane.
+/// The trains of a queue.
 #[derive(Debug, Default)]
 struct Trains {
-    /// When the lane became busy with trains: pieces begin at multiples of their time after that.
+    /// When the queue became busy with trains: pieces begin at multiples of their time after that.
     since: u64,
     /// When the last bit of the last of them has entered.
     until: u64,
@@ -30,29 +30,29 @@ struct Trains {
     order: Vec<(u64, usize)>,
 }
 
-/// A lane's books.
+/// A transmit queue.
 #[derive(Debug, Default)]
-pub(crate) struct Lane {
+pub(crate) struct TransmitQueue {
     /// When the last single has entered.
     free_at: u64,
     trains: Option<Box<Trains>>,
 }
 
-/// When a packet's first bit enters a lane and when its last bit has.
+/// When a packet's first bit enters a queue and when its last bit has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) enters: u64,
     pub(crate) left: u64,
 }
 
-impl Lane {
+impl TransmitQueue {
     /// Whether a single that comes now meets no train.
     #[inline]
     pub(crate) fn is_plain(&self, now: u64) -> bool {
         self.trains.as_ref().is_none_or(|trains| trains.until <= now)
     }
 
-    /// When the last of the singles has entered; how long a queue is.
+    /// When the last of the singles has entered; how long packets wait.
     #[inline]
     pub(crate) fn free_at(&self) -> u64 {
         self.free_at
@@ -69,7 +69,7 @@ impl Lane {
         self.trains.as_ref().map_or(0, |trains| trains.until)
     }
 
-    /// A single on a lane without trains.
+    /// A single on a queue without trains.
     #[inline]
     pub(crate) fn pass(&mut self, now: u64, length: u64) -> Entry {
         let enters = now.max(self.free_at);
@@ -77,7 +77,7 @@ impl Lane {
         Entry { enters, left: self.free_at }
     }
 
-    /// Keeps the lane busy for longer: with what is sent again.
+    /// Keeps the queue busy for longer: with what is sent again.
     pub(crate) fn occupy_until(&mut self, time: u64) {
         self.free_at = self.free_at.max(time);
     }
@@ -108,7 +108,7 @@ impl Lane {
         Entry { enters, left: self.free_at }
     }
 
-    /// A train of so much time, which shares the lane with the trains that are there. `late` is told of each of those that
+    /// A train of so much time, which shares the queue with the trains that are there. `late` is told of each of those that
     /// it delays.
     pub(crate) fn join(
         &mut self,
@@ -185,10 +185,10 @@ mod tests {
         Train { index, number: index.into(), end: 0, passed: 0 }
     }
 
-    /// A lane and when its trains end.
+    /// A queue and when its trains end.
     #[derive(Default)]
     struct Lab {
-        lane: Lane,
+        transmit: TransmitQueue,
         ends: std::collections::BTreeMap<u32, u64>,
     }
 
@@ -196,7 +196,7 @@ mod tests {
         fn join(&mut self, now: u64, length: u64) -> Entry {
             let index = self.ends.len() as u32;
             let ends = &mut self.ends;
-            let entry = self.lane.join(now, length, PIECE, train(index), |late| {
+            let entry = self.transmit.join(now, length, PIECE, train(index), |late| {
                 ends.insert(late.index, late.end);
             });
             self.ends.insert(index, entry.left);
@@ -205,7 +205,7 @@ mod tests {
 
         fn cut_in(&mut self, now: u64, length: u64) -> Entry {
             let ends = &mut self.ends;
-            self.lane.cut_in(now, length, PIECE, |late| {
+            self.transmit.cut_in(now, length, PIECE, |late| {
                 ends.insert(late.index, late.end);
             })
         }
@@ -245,7 +245,7 @@ mod tests {
             let mut singles = Vec::new();
             for (long, pause, length) in steps {
                 now += pause;
-                if lab.lane.is_plain(now) && lab.lane.free_at() <= now {
+                if lab.transmit.is_plain(now) && lab.transmit.free_at() <= now {
                     (first, work) = (now, 0);
                 }
                 let length = if long { 10 * length } else { length };
@@ -256,7 +256,7 @@ mod tests {
                     prop_assert_eq!(entry.left, entry.enters + length);
                     singles.push(entry);
                 }
-                let last = lab.lane.until().max(lab.lane.free_at());
+                let last = lab.transmit.until().max(lab.transmit.free_at());
                 prop_assert!(last + 1 + lab.ends.len() as u64 * 64 >= first + work, "{last} {first} {work}");
             }
             prop_assert!(singles.windows(2).all(|pair| pair[0].left <= pair[1].enters));
