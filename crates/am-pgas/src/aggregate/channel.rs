@@ -10,7 +10,7 @@
 use super::Requests;
 use super::agreement::{Agreement, Broken};
 use super::config::{AggregateError, AggregatorConfig, AggregatorError, Malformed, SendPolicy};
-use super::lane::{Lane, Layout, buffer};
+use super::item_buffer::{ItemBuffer, Layout, buffer};
 use super::operations::AggregatorUsage;
 use super::overflow::Overflow;
 use super::parked_messages::{Parked, ParkedMessages};
@@ -132,31 +132,31 @@ pub(super) struct Channel {
     /// What the records of each hop's messages are, and those of items that have arrived.
     pub(super) layouts: [Layout; MOST_HOPS + 1],
     /// One for each neighbour of each hop, and the last for items that have arrived.
-    pub(super) lanes: Vec<Lane>,
-    /// Lane of the next hop to each rank.
+    pub(super) item_buffers: Vec<ItemBuffer>,
+    /// Number of the item buffer of the next hop to each rank.
     pub(super) next: Vec<u32>,
-    /// Items of this rank in lanes or waiting for the function here, and how many there may be.
+    /// Items of this rank in item buffers or waiting for the function here, and how many there may be.
     pub(super) held: usize,
     pub(super) look_ahead: usize,
     /// How many there may be before a push waits: none while the overflow has items, which were pushed before.
     bound: usize,
     /// Bytes of a message at most.
     message_bytes: usize,
-    /// Items of other ranks in lanes.
+    /// Items of other ranks in item buffers.
     pub(super) foreign: usize,
     /// Messages that wait for the next hop, for each hop; of the last hop for an answering function.
     pub(super) parked: Vec<Option<ParkedMessages>>,
     pub(super) own: Option<OwnMessage>,
     pub(super) own_words: Vec<u64>,
-    /// What functions have pushed for which lanes had no room.
+    /// What functions have pushed for which item buffers had no room.
     pub(super) overflow: Overflow,
     pub(super) agreement: Agreement,
-    /// Items of this rank that have left their lanes.
+    /// Items of this rank that have left their item buffers.
     pub(super) sent: u64,
     pub(super) handled: u64,
     pub(super) messages: u64,
     pub(super) discarded: u64,
-    /// Whether some lane is due.
+    /// Whether some item buffer is due.
     pub(super) due: bool,
     /// Whether all that is held is to go.
     pub(super) flush: bool,
@@ -177,32 +177,34 @@ impl Channel {
     pub(super) fn new(plan: Plan, requests: Requests) -> Result<Self, AggregatorError> {
         let (bytes, grid, me) = (plan.message_bytes()?, plan.grid(), plan.me.rank.0);
         let hops = grid.hops();
-        let mut lanes: Vec<Lane> = Vec::new();
+        let mut item_buffers: Vec<ItemBuffer> = Vec::new();
         for hop in 0..hops {
-            lanes.extend(grid.targets(me, hop).map(|to| Lane::new(to, hop, plan.layout(hop), bytes)));
+            item_buffers.extend(grid.targets(me, hop).map(|to| ItemBuffer::new(to, hop, plan.layout(hop), bytes)));
         }
-        lanes.push(Lane::new(me, hops, plan.layout(hops), bytes));
-        let lane = |to| match grid.next(me, to) {
-            None => lanes.len() as u32 - 1,
+        item_buffers.push(ItemBuffer::new(me, hops, plan.layout(hops), bytes));
+        let item_buffer = |to| match grid.next(me, to) {
+            None => item_buffers.len() as u32 - 1,
             Some((hop, target)) => {
-                let lane = lanes.iter().position(|lane| (lane.hop, lane.target) == (hop, target));
-                lane.expect("the grid lists every target of a hop") as u32
+                let item_buffer = item_buffers
+                    .iter()
+                    .position(|item_buffer| (item_buffer.hop, item_buffer.target) == (hop, target));
+                item_buffer.expect("the grid lists every target of a hop") as u32
             }
         };
-        let next = (0..plan.ranks).map(lane).collect();
+        let next = (0..plan.ranks).map(item_buffer).collect();
         let parked_messages = |hop| {
             let neighbours = plan.waiting(hop);
             let waits = hop + 1 < hops || plan.answering;
             waits.then(|| ParkedMessages::new(plan.ranks, &neighbours, plan.config.window, bytes))
         };
-        let room: usize = lanes.iter().map(Lane::capacity).sum();
-        let room = room + lanes[lanes.len() - 1].capacity();
+        let room: usize = item_buffers.iter().map(ItemBuffer::capacity).sum();
+        let room = room + item_buffers[item_buffers.len() - 1].capacity();
         let look_ahead = plan.config.look_ahead.unwrap_or(usize::MAX).min(room);
         Ok(Self {
             layouts: std::array::from_fn(|hop| plan.layout(hop)),
             parked: (0..hops).map(parked_messages).collect(),
             own: None,
-            own_words: buffer(lanes[lanes.len() - 1].memory()),
+            own_words: buffer(item_buffers[item_buffers.len() - 1].memory()),
             overflow: Overflow::new(plan.item),
             agreement: Agreement::new(me, plan.ranks),
             look_ahead,
@@ -211,7 +213,7 @@ impl Channel {
             plan,
             requests,
             grid,
-            lanes,
+            item_buffers,
             next,
             held: 0,
             foreign: 0,
@@ -232,12 +234,12 @@ impl Channel {
     /// Adds an item of this rank if there is room for it.
     #[inline(always)]
     pub(super) fn put(&mut self, to: u32, item: &[u8]) -> bool {
-        let Some(&lane) = self.next.get(to as usize) else { return false };
-        let lane = &mut self.lanes[lane as usize];
-        if lane.is_full() | (self.held >= self.bound) {
+        let Some(&item_buffer) = self.next.get(to as usize) else { return false };
+        let item_buffer = &mut self.item_buffers[item_buffer as usize];
+        if item_buffer.is_full() | (self.held >= self.bound) {
             return false;
         }
-        lane.put(item, to, self.plan.me.rank.0);
+        item_buffer.put(item, to, self.plan.me.rank.0);
         self.held += 1;
         true
     }
@@ -258,7 +260,7 @@ impl Channel {
         (count, None)
     }
 
-    /// Whether an item may be put into its lane without further ado.
+    /// Whether an item may be put into its item buffer without further ado.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         !self.agreement.is_open() && !self.timed
@@ -276,7 +278,7 @@ impl Channel {
 
     /// Items that a message of the last hop has room for.
     pub(super) fn records(&self) -> usize {
-        self.lanes[self.lanes.len() - 1].capacity()
+        self.item_buffers[self.item_buffers.len() - 1].capacity()
     }
 
     pub(super) fn age(&self) -> Option<Span> {
@@ -294,14 +296,14 @@ impl Channel {
     pub(super) fn usage(&self) -> AggregatorUsage {
         let own = |own: OwnMessage| own.len / self.layout().record() - own.next - own.mine;
         let parked = || self.parked.iter().flatten();
-        let lanes: usize = self.lanes.iter().map(Lane::memory).sum();
+        let item_buffers: usize = self.item_buffers.iter().map(ItemBuffer::memory).sum();
         let places: usize = parked().map(ParkedMessages::memory).sum();
         AggregatorUsage {
             held: self.held + self.overflow.len(),
             look_ahead: self.look_ahead,
             overflow: self.overflow.capacity(),
             passing: self.foreign + self.parked() + self.own.map_or(0, own),
-            memory: lanes + places + 8 * self.own_words.capacity() + self.beside(),
+            memory: item_buffers + places + 8 * self.own_words.capacity() + self.beside(),
             pushed: self.sent + (self.held + self.overflow.len()) as u64,
             handled: self.handled,
             messages: self.messages,
@@ -309,7 +311,7 @@ impl Channel {
         }
     }
 
-    /// Bytes beside the lanes and parked messages: for a message that is not aligned, or for what the function pushes.
+    /// Bytes beside the item buffers and parked messages: for a message that is not aligned, or for what the function pushes.
     fn beside(&self) -> usize {
         if self.plan.answering {
             self.records() * usize::from(self.plan.config.answers) * self.plan.answer
@@ -337,7 +339,7 @@ impl Channel {
 
     /// Whether items for this rank itself are worth a poll.
     pub(super) fn has_own(&self) -> bool {
-        self.lanes[self.lanes.len() - 1].len() >= OWN
+        self.item_buffers[self.item_buffers.len() - 1].len() >= OWN
     }
 
     /// Whether there is room for an item to a rank; if not, makes what stands in its way due.
@@ -348,32 +350,35 @@ impl Channel {
         if self.agreement.is_open() {
             return Err(AggregateError::SaidDone);
         }
-        let lane = &mut self.lanes[index as usize];
-        if lane.gone {
-            return Err(AggregateError::Gone { rank: Rank(lane.target) });
+        let item_buffer = &mut self.item_buffers[index as usize];
+        if item_buffer.gone {
+            return Err(AggregateError::Gone { rank: Rank(item_buffer.target) });
         }
-        if !lane.is_full() && self.held < self.bound {
+        if !item_buffer.is_full() && self.held < self.bound {
             return Ok(true);
         }
-        if lane.is_full() {
-            (lane.due, self.due) = (true, true);
+        if item_buffer.is_full() {
+            (item_buffer.due, self.due) = (true, true);
         } else {
             self.press_fullest();
         }
         Ok(false)
     }
 
-    /// Makes the lanes with the most items of this rank due, until a quarter of the look-ahead comes free, unless some
-    /// are: a poll for each message would cost more than the message. A deterministic rank gives one lane at a time,
+    /// Makes the item buffers with the most items of this rank due, until a quarter of the look-ahead comes free, unless some
+    /// are: a poll for each message would cost more than the message. A deterministic rank gives one item buffer at a time,
     /// since what is pushed next may find some of several gone.
     fn press_fullest(&mut self) {
         let (mut freed, enough) = (0, self.look_ahead / 4);
         let several = self.plan.config.send_policy != SendPolicy::Deterministic;
-        let own = |lane: &Lane| lane.len() - lane.foreign;
+        let own = |item_buffer: &ItemBuffer| item_buffer.len() - item_buffer.foreign;
         // None where all items are in the overflow, or wait for the function.
         while (!self.due || freed > 0 && several && freed < enough)
-            && let Some(fullest) =
-                self.lanes.iter_mut().filter(|lane| own(lane) > 0 && !lane.due).max_by_key(|lane| own(lane))
+            && let Some(fullest) = self
+                .item_buffers
+                .iter_mut()
+                .filter(|item_buffer| own(item_buffer) > 0 && !item_buffer.due)
+                .max_by_key(|item_buffer| own(item_buffer))
         {
             freed += own(fullest);
             (fullest.due, self.due) = (true, true);
@@ -382,8 +387,8 @@ impl Channel {
 
     /// Makes the items for this rank itself due.
     pub(super) fn handle_own(&mut self) {
-        if let Some(lane) = self.lanes.last_mut() {
-            (lane.due, self.due) = (true, true);
+        if let Some(item_buffer) = self.item_buffers.last_mut() {
+            (item_buffer.due, self.due) = (true, true);
         }
     }
 
@@ -404,7 +409,7 @@ impl Channel {
         self.agreement.is_over()
     }
 
-    /// Takes in an item that a function pushes; there is room in a lane or in the overflow.
+    /// Takes in an item that a function pushes; there is room in an item buffer or in the overflow.
     pub(super) fn pour(&mut self, to: u32, item: &[u8]) {
         if !self.overflow.is_empty() || !self.put(to, item) {
             self.overflow.push(to, item);
@@ -421,7 +426,7 @@ impl Channel {
     /// otherwise.
     pub(super) fn handle_here(&mut self, sender: Rank, message: &[u8]) -> Result<(), Malformed> {
         let layout = self.layout();
-        let checked = Self::check(layout, usize::MAX, &self.next, &self.lanes, sender, message);
+        let checked = Self::check(layout, usize::MAX, &self.next, &self.item_buffers, sender, message);
         if checked.is_err() {
             self.agreement.break_off(Broken::Refused(sender));
         }
@@ -436,7 +441,7 @@ impl Channel {
         layout: Layout,
         hop: usize,
         next: &[u32],
-        lanes: &[Lane],
+        item_buffers: &[ItemBuffer],
         sender: Rank,
         message: &[u8],
     ) -> Result<(), Malformed> {
@@ -445,7 +450,8 @@ impl Channel {
         }
         for index in 0..message.len() / layout.record() {
             let to = if layout.to { layout.to(message, index) } else { 0 };
-            let onward = !layout.to || next.get(to as usize).is_some_and(|lane| lanes[*lane as usize].hop > hop);
+            let onward = !layout.to
+                || next.get(to as usize).is_some_and(|item_buffer| item_buffers[*item_buffer as usize].hop > hop);
             let from = if layout.from { layout.from(message, index) } else { sender.0 };
             if !onward || from as usize >= next.len() {
                 return Err(Malformed::Record { to, from, sender });
@@ -478,8 +484,8 @@ impl Channel {
             return Err(Malformed::TooLong { bytes, most });
         }
         if let Some(parked_messages) = &mut self.parked[index] {
-            let (next, lanes) = (&self.next, &self.lanes);
-            let check = |message: &[u8]| Self::check(layout, index, next, lanes, sender, message);
+            let (next, item_buffers) = (&self.next, &self.item_buffers);
+            let check = |message: &[u8]| Self::check(layout, index, next, item_buffers, sender, message);
             parked_messages.park(hop, sender.0, payload, check)?;
             return Ok(false);
         }
@@ -491,9 +497,13 @@ impl Channel {
 
     /// Takes in that a neighbour has room again.
     pub(super) fn room_back(&mut self, from: Rank, hop: u32, messages: u32) -> Result<(), Malformed> {
-        let lane = self.lanes.iter_mut().find(|lane| lane.target == from.0 && lane.hop == hop as usize);
-        let lane = lane.ok_or(Malformed::Way { hop, from })?;
-        lane.under_way = lane.under_way.checked_sub(messages).ok_or(Malformed::Room { from, messages })?;
+        let item_buffer = self
+            .item_buffers
+            .iter_mut()
+            .find(|item_buffer| item_buffer.target == from.0 && item_buffer.hop == hop as usize);
+        let item_buffer = item_buffer.ok_or(Malformed::Way { hop, from })?;
+        item_buffer.under_way =
+            item_buffer.under_way.checked_sub(messages).ok_or(Malformed::Room { from, messages })?;
         Ok(())
     }
 

@@ -68,7 +68,7 @@
 mod agreement;
 mod channel;
 mod config;
-mod lane;
+mod item_buffer;
 mod operations;
 mod overflow;
 mod parked_messages;

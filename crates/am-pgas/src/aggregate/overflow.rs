@@ -1,4 +1,4 @@
-//! Items that functions have pushed while they could not be put into lanes.
+//! Items that functions have pushed while they could not be put into item buffers.
 
 use std::collections::VecDeque;
 

@@ -5,7 +5,7 @@
 //! counts as handled once it is parked, and holds nothing of the transport's while it waits.
 
 use super::config::Malformed;
-use super::lane::buffer;
+use super::item_buffer::buffer;
 use am_core::{Payload, Rank, zerocopy::IntoBytes};
 use std::collections::VecDeque;
 

@@ -23,7 +23,7 @@ impl Channel {
         for hop in (0..self.hops() - 1).rev() {
             moved |= self.forward(hop, outbox);
         }
-        moved |= self.send_lanes(outbox, idle);
+        moved |= self.send_buffers(outbox, idle);
         moved |= self.agree(outbox, idle);
         if moved {
             return Progress::Advanced;
@@ -75,26 +75,26 @@ impl Channel {
         moved
     }
 
-    /// Puts into lanes what functions have pushed.
+    /// Puts into item buffers what functions have pushed.
     fn drain_overflow(&mut self, outbox: &mut Outbox<'_>) -> bool {
         let mut moved = false;
         while let Some((to, _)) = self.overflow.first() {
-            let lane = self.next[to as usize] as usize;
-            if self.lanes[lane].gone {
+            let item_buffer = self.next[to as usize] as usize;
+            if self.item_buffers[item_buffer].gone {
                 self.sent += 1;
                 self.discarded += 1;
                 self.overflow.pop();
                 continue;
             }
-            if !self.make_room(lane, outbox) {
+            if !self.make_room(item_buffer, outbox) {
                 self.blocked = true;
                 break;
             }
-            if self.lanes[lane].gone {
+            if self.item_buffers[item_buffer].gone {
                 continue;
             }
             let Some((to, item)) = self.overflow.first() else { break };
-            self.lanes[lane].put(item, to, self.plan.me.rank.0);
+            self.item_buffers[item_buffer].put(item, to, self.plan.me.rank.0);
             self.held += 1;
             self.overflow.pop();
             moved = true;
@@ -103,16 +103,18 @@ impl Channel {
         moved
     }
 
-    /// Makes room in a lane for an item of this rank, within the look-ahead.
-    fn make_room(&mut self, lane: usize, outbox: &mut Outbox<'_>) -> bool {
-        if self.lanes[lane].is_full() && !self.send_lane(lane, outbox) {
+    /// Makes room in an item buffer for an item of this rank, within the look-ahead.
+    fn make_room(&mut self, item_buffer: usize, outbox: &mut Outbox<'_>) -> bool {
+        if self.item_buffers[item_buffer].is_full() && !self.send_buffer(item_buffer, outbox) {
             return false;
         }
         // Each turn sends an item of this rank.
         while self.held >= self.look_ahead {
-            let own = |lane: &usize| self.lanes[*lane].len() - self.lanes[*lane].foreign;
-            let fullest = (0..self.lanes.len()).max_by_key(own).filter(|lane| own(lane) > 0);
-            let sent = fullest.is_some_and(|lane| self.send_lane(lane, outbox));
+            let own = |item_buffer: &usize| {
+                self.item_buffers[*item_buffer].len() - self.item_buffers[*item_buffer].foreign
+            };
+            let fullest = (0..self.item_buffers.len()).max_by_key(own).filter(|item_buffer| own(item_buffer) > 0);
+            let sent = fullest.is_some_and(|item_buffer| self.send_buffer(item_buffer, outbox));
             if !sent {
                 return false;
             }
@@ -134,18 +136,18 @@ impl Channel {
                 let (index, item) = (parked.next, layout.item);
                 let to = layout.to(message, index);
                 let from = if layout.from { layout.from(message, index) } else { parked.from };
-                let lane = self.next[to as usize] as usize;
-                if !self.lanes[lane].gone {
-                    if self.lanes[lane].is_full() && !self.send_lane(lane, outbox) {
+                let item_buffer = self.next[to as usize] as usize;
+                if !self.item_buffers[item_buffer].gone {
+                    if self.item_buffers[item_buffer].is_full() && !self.send_buffer(item_buffer, outbox) {
                         self.blocked = true;
                         break 'messages;
                     }
-                    let lane = &mut self.lanes[lane];
-                    if lane.gone {
+                    let item_buffer = &mut self.item_buffers[item_buffer];
+                    if item_buffer.gone {
                         continue;
                     }
-                    lane.put(&message[index * item..][..item], to, from);
-                    lane.foreign += 1;
+                    item_buffer.put(&message[index * item..][..item], to, from);
+                    item_buffer.foreign += 1;
                     self.foreign += 1;
                 } else {
                     self.discarded += 1;
@@ -160,33 +162,33 @@ impl Channel {
         moved
     }
 
-    /// Sends the lanes whose time has come.
-    fn send_lanes(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
+    /// Sends the item buffers whose time has come.
+    fn send_buffers(&mut self, outbox: &mut Outbox<'_>, idle: bool) -> bool {
         let idle = idle && !self.pushing;
         let own = self.agreement.is_open();
-        // What waits for room in a lane goes in a later round.
+        // What waits for room in an item buffer goes in a later round.
         let flush = self.flush;
         self.flush &= !self.overflow.is_empty();
         if !self.due && !(self.in_lanes() > 0 && (flush || own || idle)) {
             return false;
         }
         if flush {
-            self.lanes.iter_mut().for_each(|lane| lane.due |= lane.len() > 0);
+            self.item_buffers.iter_mut().for_each(|item_buffer| item_buffer.due |= item_buffer.len() > 0);
             // What is pushed from now on has its own age.
             self.oldest = None;
         }
         let patient = self.plan.config.send_policy == SendPolicy::Deterministic;
         let (mut moved, mut due) = (false, false);
-        for index in 0..self.lanes.len() {
-            let lane = &self.lanes[index];
+        for index in 0..self.item_buffers.len() {
+            let item_buffer = &self.item_buffers[index];
             // Items that only this rank has put there.
-            let first = lane.hop == 0 || lane.hop == self.hops() && lane.foreign == 0;
-            let own = own && lane.len() > lane.foreign;
-            let goes = lane.due || own || idle && !(patient && first);
-            if lane.len() > 0 && goes {
-                moved |= self.send_lane(index, outbox);
+            let first = item_buffer.hop == 0 || item_buffer.hop == self.hops() && item_buffer.foreign == 0;
+            let own = own && item_buffer.len() > item_buffer.foreign;
+            let goes = item_buffer.due || own || idle && !(patient && first);
+            if item_buffer.len() > 0 && goes {
+                moved |= self.send_buffer(index, outbox);
             }
-            due |= self.lanes[index].due;
+            due |= self.item_buffers[index].due;
         }
         self.due = due;
         if self.in_lanes() == 0 {
@@ -195,37 +197,37 @@ impl Channel {
         moved
     }
 
-    /// Sends a lane that has items, if there is room at its end; it is due otherwise.
-    fn send_lane(&mut self, index: usize, outbox: &mut Outbox<'_>) -> bool {
-        let to = self.address(self.lanes[index].target);
+    /// Sends an item buffer that has items, if there is room at its end; it is due otherwise.
+    fn send_buffer(&mut self, index: usize, outbox: &mut Outbox<'_>) -> bool {
+        let to = self.address(self.item_buffers[index].target);
         let (hops, items) = (self.hops(), self.requests.items);
-        let lane = &mut self.lanes[index];
-        let (all, foreign) = (lane.len(), lane.foreign);
-        if lane.hop == hops {
+        let item_buffer = &mut self.item_buffers[index];
+        let (all, foreign) = (item_buffer.len(), item_buffer.foreign);
+        if item_buffer.hop == hops {
             if self.own.is_some() {
                 return self.stuck(index);
             }
-            let len = lane.exchange(&mut self.own_words);
+            let len = item_buffer.exchange(&mut self.own_words);
             self.own = Some(OwnMessage { len, next: 0, mine: all - foreign });
             self.foreign -= foreign;
             return true;
         } else {
-            let waits = lane.hop + 1 < hops || self.plan.answering;
-            let hop = lane.hop as u32;
+            let waits = item_buffer.hop + 1 < hops || self.plan.answering;
+            let hop = item_buffer.hop as u32;
             let mut gone = false;
-            if waits && lane.under_way >= u32::from(self.plan.config.window) {
+            if waits && item_buffer.under_way >= u32::from(self.plan.config.window) {
                 // A neighbour that is gone gives no room back.
                 if outbox.status(to) == Some(PeerStatus::Active) {
                     return self.stuck(index);
                 }
                 gone = true;
             } else {
-                match lane.send(|message| match items {
+                match item_buffer.send(|message| match items {
                     Items::Straight(items) => outbox.try_request_medium(to, items, (), message),
                     Items::ByHops(items) => outbox.try_request_medium(to, items, hop, message),
                 }) {
                     Ok(()) => {
-                        lane.under_way += u32::from(waits);
+                        item_buffer.under_way += u32::from(waits);
                         self.messages += 1;
                     }
                     Err(SendError::WouldBlock { .. }) => return self.stuck(index),
@@ -233,7 +235,7 @@ impl Channel {
                 }
             }
             if gone {
-                lane.close();
+                item_buffer.close();
                 self.discarded += all as u64;
             }
         }
@@ -244,7 +246,7 @@ impl Channel {
     }
 
     fn stuck(&mut self, index: usize) -> bool {
-        self.lanes[index].due = true;
+        self.item_buffers[index].due = true;
         (self.due, self.blocked) = (true, true);
         false
     }

@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, Plan, Work};
 use super::config::{AggregatorConfig, AggregatorError};
-use super::lane::{Layout, buffer};
+use super::item_buffer::{Layout, buffer};
 use super::{Aggregation, Items, Requests};
 use crate::pointer::Element;
 use am_core::layer::{Outbox, Progress, ProgressResult};
@@ -319,7 +319,7 @@ impl<T: Element> Aggregator<T> {
         mut function: impl FnMut(&mut S, Rank, &[T], &mut Emitter<'_, U>) + Send + 'static,
     ) -> Result<Self, AggregatorError> {
         let layer = layers.as_layer_mut();
-        // What the function pushes is staged, and may wait for room in lanes.
+        // What the function pushes is staged, and may wait for room in item buffers.
         let answer = size_of::<(u32, U)>() + size_of::<U>() + size_of::<u32>();
         let plan = Self::plan(job, layer, config, true, Some(answer));
         let (index, into, ranks) = (plan.index, answers.index, plan.ranks);

@@ -1,7 +1,7 @@
-//! A lane: the items that wait for one neighbour, laid out as the message that takes them there.
+//! An item buffer: the items that wait for one neighbour, laid out as the message that takes them there.
 //!
 //! A message has the items first, so that they are a slice where they arrive, and their tags behind them in
-//! reverse order. A lane fills its buffer from both ends, so that a full one is a message as it stands; only what
+//! reverse order. An item buffer fills its buffer from both ends, so that a full one is a message as it stands; only what
 //! is sent earlier has its tags moved.
 
 use am_core::zerocopy::IntoBytes;
@@ -55,10 +55,10 @@ pub(super) fn buffer(bytes: usize) -> Vec<u64> {
 
 /// The items that wait for one neighbour.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct ItemBuffer {
     /// The neighbour; this rank itself for items that have arrived.
     pub(super) target: u32,
-    /// The hop that the lane belongs to; behind all hops for items that have arrived.
+    /// The hop that the item buffer belongs to; behind all hops for items that have arrived.
     pub(super) hop: usize,
     layout: Layout,
     buffer: Vec<u64>,
@@ -74,7 +74,7 @@ pub(super) struct Lane {
     pub(super) gone: bool,
 }
 
-impl Lane {
+impl ItemBuffer {
     pub(super) fn new(target: u32, hop: usize, layout: Layout, bytes: usize) -> Self {
         let capacity = bytes / layout.record();
         let buffer = buffer(capacity * layout.record());
@@ -194,18 +194,20 @@ mod tests {
     fn messages_of_any_length_have_items_then_tags() {
         for (to, from) in [(false, false), (true, false), (false, true), (true, true)] {
             let layout = Layout { item: 8, to, from };
-            let mut lane = Lane::new(1, 0, layout, 5 * layout.record() + 3);
+            let mut item_buffer = ItemBuffer::new(1, 0, layout, 5 * layout.record() + 3);
             for count in 1..=5usize {
                 for attempt in [false, true] {
                     if attempt {
-                        assert!(lane.send(|_| Err(())).is_err());
+                        assert!(item_buffer.send(|_| Err(())).is_err());
                     } else {
-                        (0..count).for_each(|n| lane.put(&(n as u64).to_le_bytes(), n as u32 + 10, n as u32 + 20));
+                        (0..count).for_each(|n| {
+                            item_buffer.put(&(n as u64).to_le_bytes(), n as u32 + 10, n as u32 + 20)
+                        });
                     }
                 }
-                assert_eq!(lane.is_full(), count == 5);
+                assert_eq!(item_buffer.is_full(), count == 5);
                 let mut seen = Vec::new();
-                let sent = lane.send::<()>(|message| {
+                let sent = item_buffer.send::<()>(|message| {
                     assert_eq!(message.len(), count * layout.record());
                     for n in 0..count {
                         seen.push(u64::from_le_bytes(message[8 * n..8 * n + 8].try_into().unwrap()));
@@ -214,7 +216,7 @@ mod tests {
                     }
                     Ok(())
                 });
-                assert!(sent.is_ok() && seen.iter().copied().eq(0..count as u64) && lane.len() == 0);
+                assert!(sent.is_ok() && seen.iter().copied().eq(0..count as u64) && item_buffer.len() == 0);
             }
         }
     }
@@ -222,12 +224,12 @@ mod tests {
     #[test]
     fn refused_messages_grow_on() {
         let layout = Layout { item: 4, to: true, from: true };
-        let mut lane = Lane::new(1, 0, layout, 10 * layout.record());
+        let mut item_buffer = ItemBuffer::new(1, 0, layout, 10 * layout.record());
         for n in 0..10u32 {
-            lane.put(&n.to_le_bytes(), n, 2 * n);
-            assert!(lane.send(|_| Err(())).is_err());
+            item_buffer.put(&n.to_le_bytes(), n, 2 * n);
+            assert!(item_buffer.send(|_| Err(())).is_err());
         }
-        let sent = lane.send::<()>(|message| {
+        let sent = item_buffer.send::<()>(|message| {
             for n in 0..10 {
                 assert_eq!((layout.to(message, n), layout.from(message, n)), (n as u32, 2 * n as u32));
             }
