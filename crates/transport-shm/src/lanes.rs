@@ -47,14 +47,14 @@ impl From<Broken> for Denied {
 
 /// What writes to a peer's lane: a ring of cells and a ring of bytes.
 #[derive(Debug)]
-struct Lane {
+struct LaneRings {
     /// Index of the first cell among all cells of the mapping.
     base: usize,
     cells: View<Cell>,
     bytes: View<AtomicU64>,
 }
 
-impl Lane {
+impl LaneRings {
     fn new(mapping: &Arc<Mapping>, cells: (usize, usize), bytes: (usize, usize)) -> Self {
         let base = cells.0 / size_of::<Cell>();
         Self { base, cells: View::new(mapping, cells.0, cells.1), bytes: View::new(mapping, bytes.0, bytes.1 / 8) }
@@ -148,15 +148,15 @@ struct Large<'a> {
 /// Reads and checks a frame that is more than one cell holds.
 #[inline(never)]
 fn read_large<'a>(
-    lane: &'a Lane,
+    rings: &'a LaneRings,
     reader: &Reader,
     position: Position,
     frame: &Frame,
     segment: &'a Segment<Unshared>,
     most: usize,
 ) -> Result<Large<'a>, Broken> {
-    let first = reader.first(&lane.cells);
-    let second = if frame.cells() == 2 { &reader.second(&lane.cells)?.0[1..] } else { &[] };
+    let first = reader.first(&rings.cells);
+    let second = if frame.cells() == 2 { &reader.second(&rings.cells)?.0[1..] } else { &[] };
     let mut all = first.0[1..].iter().chain(second).map(|word| word.load(Relaxed));
     let (mut payload, mut next) = (Payload::EMPTY, position);
     let elsewhere = matches!(frame.kind, Kind::Message(Category::Short | Category::Long));
@@ -173,8 +173,8 @@ fn read_large<'a>(
         if frame.len > most {
             return Err(Broken);
         }
-        let (start, after) = position.place(frame.len, lane.capacity());
-        payload = Payload::in_memory(&lane.bytes, start, frame.len);
+        let (start, after) = position.place(frame.len, rings.capacity());
+        payload = Payload::in_memory(&rings.bytes, start, frame.len);
         next = after;
     } else if frame.len != 0 {
         return Err(Broken);
@@ -185,7 +185,7 @@ fn read_large<'a>(
 /// The asker's end of the request lane, with the accounts of what is set aside for replies.
 #[derive(Debug)]
 pub(crate) struct RequestOut {
-    lane: Lane,
+    rings: LaneRings,
     back: View<AtomicU64>,
     writer: Writer,
     position: Position,
@@ -219,16 +219,16 @@ impl RequestOut {
         if self.is_gone() {
             return Err(Denied::Gone);
         }
-        if !self.writer.room(&self.lane.cells, &self.back[back::CELLS], cells)? {
+        if !self.writer.room(&self.rings.cells, &self.back[back::CELLS], cells)? {
             self.starved = true;
             return Err(Denied::Busy(Resource::RequestFrames));
         }
         let mut place = (0, self.position);
         if let Some(len) = len {
-            place = self.position.place(len, self.lane.capacity());
-            if place.1.bytes() - self.bytes_done > self.lane.capacity() as u64 {
+            place = self.position.place(len, self.rings.capacity());
+            if place.1.bytes() - self.bytes_done > self.rings.capacity() as u64 {
                 self.refresh_bytes()?;
-                if place.1.bytes() - self.bytes_done > self.lane.capacity() as u64 {
+                if place.1.bytes() - self.bytes_done > self.rings.capacity() as u64 {
                     self.starved = true;
                     return Err(Denied::Busy(Resource::RequestBytes));
                 }
@@ -294,7 +294,7 @@ impl RequestOut {
     /// Learns everything the answerer has given back; returns whether anything was new.
     pub(crate) fn refresh(&mut self) -> Result<bool, Broken> {
         let before = (self.writer.free(), self.bytes_done, self.bare_seen);
-        self.writer.refresh(&self.lane.cells, &self.back[back::CELLS])?;
+        self.writer.refresh(&self.rings.cells, &self.back[back::CELLS])?;
         self.refresh_bytes()?;
         self.refresh_bare()?;
         Ok(before != (self.writer.free(), self.bytes_done, self.bare_seen))
@@ -303,7 +303,7 @@ impl RequestOut {
     /// Whether the answerer has given back something that `refresh` has not seen.
     pub(crate) fn news(&self) -> bool {
         let done = self.writer.written() + self.writer.free();
-        let seen = [done.wrapping_sub(self.lane.cells.len() as u64), self.bytes_done];
+        let seen = [done.wrapping_sub(self.rings.cells.len() as u64), self.bytes_done];
         let bare = self.bare_seen;
         let now = [back::CELLS, back::BYTES, back::BARE_CELLS, back::BARE_BYTES];
         now.map(|word| self.back[word].load(Relaxed)) != [seen[0], seen[1], bare[0], bare[1]]
@@ -324,47 +324,47 @@ impl RequestOut {
 
     #[inline]
     pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
-        self.lane.fetch_ahead(self.writer.written(), Use::Write);
-        write(&mut self.writer, &self.lane.cells, frame, args, placed);
+        self.rings.fetch_ahead(self.writer.written(), Use::Write);
+        write(&mut self.writer, &self.rings.cells, frame, args, placed);
     }
 
     /// Sends a frame of one cell, compiled into its caller, which knows most of it.
     #[inline(always)]
     pub(crate) fn send_inline(&mut self, frame: &Frame, args: &Words, payload: &[u8]) {
-        self.lane.fetch_ahead(self.writer.written(), Use::Write);
-        self.writer.push(&self.lane.cells, frame.encode(), args.pairs(), payload);
+        self.rings.fetch_ahead(self.writer.written(), Use::Write);
+        self.writer.push(&self.rings.cells, frame.encode(), args.pairs(), payload);
     }
 
     /// Copies payload bytes into the byte ring, at a place that `admit` returned.
     #[inline]
     pub(crate) fn fill(&self, start: usize, bytes: &[u8]) {
-        self.lane.bytes.copy_in(start, bytes);
+        self.rings.bytes.copy_in(start, bytes);
     }
 
     /// Stores one word of payload, at a place that `admit` returned.
     #[inline]
     pub(crate) fn fill_word(&self, at: usize, value: u64) {
         // Relaxed: the Release store of the frame's header makes it visible.
-        self.lane.bytes[at / 8].store(value.to_le(), Relaxed);
+        self.rings.bytes[at / 8].store(value.to_le(), Relaxed);
     }
 
     /// Sends a frame whose payload has been copied into the byte ring up to `next`.
     #[inline]
     pub(crate) fn send_filled(&mut self, frame: &Frame, args: &Words, next: Position) {
         self.position = next;
-        self.lane.fetch_ahead(self.writer.written(), Use::Write);
-        self.lane.fetch_bytes_ahead(next);
-        write(&mut self.writer, &self.lane.cells, frame, args, None);
+        self.rings.fetch_ahead(self.writer.written(), Use::Write);
+        self.rings.fetch_bytes_ahead(next);
+        write(&mut self.writer, &self.rings.cells, frame, args, None);
     }
 
     /// Free cells, free bytes, reply cells and reply bytes that can be set aside.
     pub(crate) fn free(&self) -> [u64; 4] {
         let done = self.back[back::CELLS].load(Relaxed);
-        let used = self.writer.written().wrapping_sub(done).min(self.lane.cells.len() as u64);
+        let used = self.writer.written().wrapping_sub(done).min(self.rings.cells.len() as u64);
         let bytes_done = self.back[back::BYTES].load(Relaxed);
-        let bytes_used = self.position.bytes().wrapping_sub(bytes_done).min(self.lane.capacity() as u64);
-        let cells = self.lane.cells.len() as u64 - used;
-        let bytes = self.lane.capacity() as u64 - bytes_used;
+        let bytes_used = self.position.bytes().wrapping_sub(bytes_done).min(self.rings.capacity() as u64);
+        let cells = self.rings.cells.len() as u64 - used;
+        let bytes = self.rings.capacity() as u64 - bytes_used;
         [cells, bytes, u64::from(self.reply_cells.available()), u64::from(self.reply_bytes.available())]
     }
 }
@@ -372,7 +372,7 @@ impl RequestOut {
 /// The asker's end of the reply lane.
 #[derive(Debug)]
 pub(crate) struct ReplyIn {
-    lane: Lane,
+    rings: LaneRings,
     reader: Reader,
     position: Position,
     most: usize,
@@ -382,18 +382,18 @@ impl ReplyIn {
     /// Whether a reply has arrived.
     #[inline]
     pub(crate) fn ready(&self) -> bool {
-        self.reader.peek(&self.lane.cells).is_some()
+        self.reader.peek(&self.rings.cells).is_some()
     }
 
     /// Where to look for the next frame; see [`Reader::watch`].
     #[inline]
     pub(crate) fn watch(&self) -> u64 {
-        self.reader.watch(&self.lane.cells, self.lane.base)
+        self.reader.watch(&self.rings.cells, self.rings.base)
     }
 
     /// Whether the lane looks as its writer must have left it.
     pub(crate) fn sound(&self) -> bool {
-        self.reader.sound(&self.lane.cells)
+        self.reader.sound(&self.rings.cells)
     }
 
     /// Delivers the next reply if it is there and lies in one cell, and gives its room back to the accounts of `out`.
@@ -404,11 +404,11 @@ impl ReplyIn {
         ahead: bool,
         deliver: impl Deliver,
     ) -> Result<Taken, Broken> {
-        let Some((first, header)) = self.reader.peek(&self.lane.cells) else {
+        let Some((first, header)) = self.reader.peek(&self.rings.cells) else {
             return Ok(Taken::Nothing);
         };
         if ahead {
-            self.lane.fetch_ahead(self.reader.read(), Use::Read);
+            self.rings.fetch_ahead(self.reader.read(), Use::Read);
         }
         let frame = Frame::decode(header).ok_or(Broken)?;
         if !frame.one_cell() {
@@ -430,7 +430,7 @@ impl ReplyIn {
         mut deliver: impl Deliver,
     ) -> Result<(), Broken> {
         let bytes = frame.reply.ok_or(Broken)? * GRANULE as u64;
-        let large = read_large(&self.lane, &self.reader, self.position, &frame, segment, self.most)?;
+        let large = read_large(&self.rings, &self.reader, self.position, &frame, segment, self.most)?;
         if large.next.bytes() - self.position.bytes() > self.room(bytes) {
             return Err(Broken);
         }
@@ -444,7 +444,7 @@ impl ReplyIn {
     /// How far a reply for which `bytes` were set aside may move the position: its bytes, and the gap at the ring's end.
     #[inline]
     fn room(&self, bytes: u64) -> u64 {
-        let capacity = self.lane.capacity() as u64;
+        let capacity = self.rings.capacity() as u64;
         let to_end = capacity - self.position.bytes() % capacity;
         if to_end < bytes { bytes + to_end } else { bytes }
     }
@@ -453,7 +453,7 @@ impl ReplyIn {
 /// The answerer's end of the request lane.
 #[derive(Debug)]
 pub(crate) struct RequestIn {
-    lane: Lane,
+    rings: LaneRings,
     back: View<AtomicU64>,
     reader: Reader,
     position: Position,
@@ -468,24 +468,24 @@ impl RequestIn {
     /// Whether a request has arrived.
     #[inline]
     pub(crate) fn ready(&self) -> bool {
-        self.reader.peek(&self.lane.cells).is_some()
+        self.reader.peek(&self.rings.cells).is_some()
     }
 
     /// Where to look for the next frame; see [`Reader::watch`].
     #[inline]
     pub(crate) fn watch(&self) -> u64 {
-        self.reader.watch(&self.lane.cells, self.lane.base)
+        self.reader.watch(&self.rings.cells, self.rings.base)
     }
 
     /// Whether the lane looks as its writer must have left it.
     pub(crate) fn sound(&self) -> bool {
-        self.reader.sound(&self.lane.cells)
+        self.reader.sound(&self.rings.cells)
     }
 
     /// The header of the next request, if it is there.
     #[inline(always)]
     pub(crate) fn peek(&self) -> Option<u64> {
-        self.reader.peek(&self.lane.cells).map(|(_, header)| header)
+        self.reader.peek(&self.rings.cells).map(|(_, header)| header)
     }
 
     /// Takes the request with this header if it has arguments only, fits one cell and permits no reply: its handler. Faster than
@@ -495,9 +495,9 @@ impl RequestIn {
     pub(crate) fn take_plain(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<u8> {
         let (handler, len) = Frame::decode_plain(header)?;
         if ahead {
-            self.lane.fetch_ahead(self.reader.read(), Use::Read);
+            self.rings.fetch_ahead(self.reader.read(), Use::Read);
         }
-        let words = &self.reader.first(&self.lane.cells).0[1..=len.div_ceil(2)];
+        let words = &self.reader.first(&self.rings.cells).0[1..=len.div_ceil(2)];
         args.refill(len, words.iter().map(|word| word.load(Relaxed))).ok()?;
         self.reader.advance(1);
         Some(handler)
@@ -507,7 +507,7 @@ impl RequestIn {
     #[inline(always)]
     pub(crate) fn take(&mut self, header: u64, ahead: bool, deliver: impl Deliver) -> Result<Taken, Broken> {
         if ahead {
-            self.lane.fetch_ahead(self.reader.read(), Use::Read);
+            self.rings.fetch_ahead(self.reader.read(), Use::Read);
         }
         let frame = Frame::decode(header).ok_or(Broken)?;
         if frame.reply.is_some_and(|granules| granules > self.most_reply) {
@@ -516,7 +516,7 @@ impl RequestIn {
         if !frame.one_cell() {
             return Ok(Taken::Large(frame));
         }
-        let first = self.reader.first(&self.lane.cells);
+        let first = self.reader.first(&self.rings.cells);
         self.reader.advance(1);
         deliver_small(first, frame, deliver)?;
         Ok(Taken::Small)
@@ -530,7 +530,7 @@ impl RequestIn {
         segment: &Segment<Unshared>,
         mut deliver: impl Deliver,
     ) -> Result<(), Broken> {
-        let large = read_large(&self.lane, &self.reader, self.position, &frame, segment, self.most)?;
+        let large = read_large(&self.rings, &self.reader, self.position, &frame, segment, self.most)?;
         self.reader.advance(frame.cells());
         self.position = large.next;
         deliver(frame, &large.args, large.payload);
@@ -560,7 +560,7 @@ impl RequestIn {
 /// The answerer's end of the reply lane.
 #[derive(Debug)]
 pub(crate) struct ReplyOut {
-    lane: Lane,
+    rings: LaneRings,
     back: View<AtomicU64>,
     writer: Writer,
     position: Position,
@@ -580,20 +580,20 @@ impl ReplyOut {
     /// Sends a Short or Long reply; its room was set aside by the asker.
     #[inline]
     pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
-        self.writer.assume_room(&self.lane.cells);
-        write(&mut self.writer, &self.lane.cells, frame, args, placed);
+        self.writer.assume_room(&self.rings.cells);
+        write(&mut self.writer, &self.rings.cells, frame, args, placed);
     }
 
     /// Claims the place of a Medium reply's payload: where it starts, and the position after it.
     #[inline]
     pub(crate) fn place(&self, len: usize) -> (usize, Position) {
-        self.position.place(len, self.lane.capacity())
+        self.position.place(len, self.rings.capacity())
     }
 
     /// Copies payload bytes to a place that `place` returned.
     #[inline]
     pub(crate) fn fill(&self, start: usize, bytes: &[u8]) {
-        self.lane.bytes.copy_in(start, bytes);
+        self.rings.bytes.copy_in(start, bytes);
     }
 
     /// Sends a Medium reply whose payload has been copied up to `next`.
@@ -622,13 +622,16 @@ pub(crate) fn asker(
     open: View<AtomicU64>,
 ) -> (RequestOut, ReplyIn) {
     let pair = layout.pair(me, peer);
-    let requests =
-        Lane::new(mapping, (pair.request_cells, layout.request_cells), (pair.request_bytes, layout.request_bytes));
+    let requests = LaneRings::new(
+        mapping,
+        (pair.request_cells, layout.request_cells),
+        (pair.request_bytes, layout.request_bytes),
+    );
     let replies =
-        Lane::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
+        LaneRings::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
     let out = RequestOut {
         writer: Writer::new(&requests.cells),
-        lane: requests,
+        rings: requests,
         back: View::new(mapping, pair.back, back::WORDS),
         position: Position::default(),
         bytes_done: 0,
@@ -640,7 +643,7 @@ pub(crate) fn asker(
     };
     let inward = ReplyIn {
         reader: Reader::new(&replies.cells),
-        lane: replies,
+        rings: replies,
         position: Position::default(),
         most: layout.medium_reply(),
     };
@@ -656,13 +659,16 @@ pub(crate) fn answerer(
     open: View<AtomicU64>,
 ) -> (RequestIn, ReplyOut) {
     let pair = layout.pair(peer, me);
-    let requests =
-        Lane::new(mapping, (pair.request_cells, layout.request_cells), (pair.request_bytes, layout.request_bytes));
+    let requests = LaneRings::new(
+        mapping,
+        (pair.request_cells, layout.request_cells),
+        (pair.request_bytes, layout.request_bytes),
+    );
     let replies =
-        Lane::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
+        LaneRings::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
     let inward = RequestIn {
         reader: Reader::new(&requests.cells),
-        lane: requests,
+        rings: requests,
         back: View::new(mapping, pair.back, back::WORDS),
         position: Position::default(),
         most: layout.medium_request(),
@@ -671,7 +677,7 @@ pub(crate) fn answerer(
     };
     let out = ReplyOut {
         writer: Writer::new(&replies.cells),
-        lane: replies,
+        rings: replies,
         back: View::new(mapping, pair.back, back::WORDS),
         position: Position::default(),
         bare: [0; 2],
