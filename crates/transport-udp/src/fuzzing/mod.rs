@@ -234,7 +234,7 @@ pub fn operations(data: &[u8]) {
         let now = world.net.now();
         match choices.byte() % 32 {
             0..=12 => {
-                // The books of the harness do not survive restarts, so messages are swallowed here.
+                // The ledger of the harness does not survive restarts, so messages are swallowed here.
                 let _ = world.send(Peer(a), Peer(b), 5000);
                 if let Some((to, bytes, _)) = world.apps[a as usize].pushing.take() {
                     let _ = world.machine(a).push(to, &bytes);

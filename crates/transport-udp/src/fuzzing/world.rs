@@ -1,4 +1,4 @@
-//! What fuzz targets and the tests of the simulated network share: endpoints with a small application, and its books.
+//! What fuzz targets and the tests of the simulated network share: endpoints with a small application, and its ledger.
 
 use crate::proto::{Batch, Config, Direct, Event, Machine, Secrets};
 use crate::sim::{self, Network, SplitMix64};
@@ -244,12 +244,12 @@ impl World {
     pub fn run(&mut self, limit: Span, mut done: impl FnMut(&mut Self) -> bool) {
         let end = self.net.now() + limit;
         while !done(self) {
-            assert!(self.net.now() < end, "not done after {limit}; {}", self.books());
+            assert!(self.net.now() < end, "not done after {limit}; {}", self.ledger());
             self.step(end);
         }
     }
 
-    pub fn books(&mut self) -> String {
+    pub fn ledger(&mut self) -> String {
         let machines: Vec<_> = (0..self.apps.len() as u32)
             .filter_map(|peer| self.net.machine(Peer(peer)).map(|machine| machine.counters().clone()))
             .collect();

@@ -31,13 +31,13 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Buffers for frames of several packets, and the books of frames in the making, kept for the next.
+/// Buffers for frames of several packets, and the state of frames in the making, kept for the next.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     pub(super) spare: SpareBuffers,
     // In boxes, since a source holds but a pointer, and moving them there and back must not allocate.
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
-    books: Vec<Box<Partial>>,
+    partials: Vec<Box<Partial>>,
 }
 
 /// Whether a type of packet may begin a frame with this header.
@@ -68,7 +68,7 @@ pub(super) fn step(
         }
         let mut frame = partial.take().expect("a frame is being assembled");
         let complete = Step::Complete(frame.header, std::mem::take(&mut frame.bytes), frame.slots);
-        buffers.books.push(frame);
+        buffers.partials.push(frame);
         return Ok(complete);
     }
     let word = packet.first_chunk::<HEADER>().ok_or(Malformed)?;
@@ -84,7 +84,7 @@ pub(super) fn step(
     bytes.reserve(total);
     bytes.extend_from_slice(packet);
     let fresh = Partial { header, bytes, total, slots };
-    *partial = Some(match buffers.books.pop() {
+    *partial = Some(match buffers.partials.pop() {
         Some(mut book) => {
             *book = fresh;
             book

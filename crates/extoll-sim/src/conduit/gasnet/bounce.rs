@@ -12,7 +12,7 @@ struct Block {
     read: bool,
 }
 
-/// The books of the ring: which parts are in use.
+/// Which parts of the ring are in use.
 #[derive(Debug)]
 pub(super) struct Bounce {
     size: u32,

@@ -58,7 +58,7 @@ pub struct HostCosts {
     pub copy_ns: f64,
     /// A copy, for each 64 bytes begun, in nanoseconds.
     pub copy_line_ns: f64,
-    /// Finding the reassembly buffer of a source and keeping its books, per packet put there, in nanoseconds.
+    /// Finding the reassembly buffer of a source and keeping its state, per packet put there, in nanoseconds.
     pub assemble_ns: f64,
     /// Writing a register of the interface across the bus, as committing the read pointer does, in nanoseconds.
     pub register_ns: f64,

@@ -5,7 +5,7 @@
 //! * `header`, `layout` say what frames look like and how they fall into packets, `assembly` makes frames of
 //!   packets again;
 //! * `joins` brings the two halves of a Long message together, `lines` keeps the order of a pair meanwhile;
-//!   `bounce` keeps the books of the memory that it is put from; `native` has one-sided operations;
+//!   `bounce` allocates the memory that it is put from; `native` has one-sided operations;
 //! * `rooms` divides the mailbox rings; `peers` is what is kept per peer;
 //! * `config` has sizes and costs.
 //!

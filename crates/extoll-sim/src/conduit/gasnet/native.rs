@@ -90,7 +90,7 @@ impl Natives {
         if let Some(landing) = &mut self.landing
             && let Ok(at) = u32::try_from(at.0.wrapping_sub(landing.base.0))
         {
-            landing.books.give(at);
+            landing.allocator.give(at);
         }
     }
 }
@@ -110,7 +110,7 @@ impl Gasnet<'_> {
                 (Progress::Get { .. }, _) => None,
                 (Progress::Put { block, .. }, _) => {
                     if let Some((block, bounce)) = block.zip(bounce.as_mut()) {
-                        bounce.books.give(block);
+                        bounce.allocator.give(block);
                     }
                     None
                 }
@@ -238,7 +238,7 @@ impl Gasnet<'_> {
         self.nic.charge(self.shared.costs.copying(len as usize));
         let bytes = Payload::shared(landing.memory.words(), at as usize, len as usize);
         sink.completed(Completion { ticket, outcome: outcome.map(|brought| Brought { bytes, ..brought }) });
-        landing.books.give(at);
+        landing.allocator.give(at);
         true
     }
 
@@ -269,7 +269,7 @@ impl Gasnet<'_> {
             let rma = &self.rma;
             let landing =
                 self.natives.landing.get_or_insert_with(|| BounceBuffers::new(rma, size, Access::ReadWrite));
-            let found = landing.books.take(len);
+            let found = landing.allocator.take(len);
             if found.is_some() {
                 return found;
             }
@@ -302,10 +302,10 @@ impl NativeOneSided for Gasnet<'_> {
         let (connection, segment) = self.admit_native(to)?;
         let (len, target) = (bytes.len() as u32, Nla(segment.0 + at));
         self.make_bounce();
-        let mut block = self.bounce.as_mut().and_then(|bounce| bounce.books.take(len));
+        let mut block = self.bounce.as_mut().and_then(|bounce| bounce.allocator.take(len));
         if block.is_none() {
             self.take_notifications();
-            block = self.bounce.as_mut().and_then(|bounce| bounce.books.take(len));
+            block = self.bounce.as_mut().and_then(|bounce| bounce.allocator.take(len));
         }
         let Some(block) = block else { return Err(self.busy(Resource::Interface)) };
         self.nic.charge(self.shared.costs.copying(bytes.len()));
@@ -315,7 +315,7 @@ impl NativeOneSided for Gasnet<'_> {
         let notify = if bytes.len() < LARGE { Notify::NONE } else { Notify::REQUESTER };
         let posted = self.rma.post_put_bt(connection, bounce.region, block.into(), len, target, notify);
         if let Err(error) = posted {
-            bounce.books.give(block);
+            bounce.allocator.give(block);
             return Err(self.not_posted(to, error));
         }
         let block = (notify == Notify::NONE).then_some(block);

@@ -260,7 +260,7 @@ impl Gasnet<'_> {
             // Others than the conduit may post commands too; theirs are not from the bounce buffers.
             && let Ok(at) = u32::try_from(event.value.wrapping_sub(bounce.base.0))
         {
-            bounce.books.give(at);
+            bounce.allocator.give(at);
         }
         let Some(from) = self.nic.rank_at(event.partner) else { return };
         let joined = match event.command {

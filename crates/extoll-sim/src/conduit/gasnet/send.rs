@@ -31,12 +31,12 @@ enum Failure {
     Gone,
 }
 
-/// The bounce buffers of a rank and their books.
+/// The bounce buffers of a rank and their allocator.
 pub(super) struct BounceBuffers {
     pub(super) memory: HostMemory,
     pub(super) region: rma::Region,
     pub(super) base: Nla,
-    pub(super) books: Bounce,
+    pub(super) allocator: Bounce,
 }
 
 impl BounceBuffers {
@@ -45,7 +45,7 @@ impl BounceBuffers {
         let region = rma.register(&memory, 0, size.into(), access);
         let region = region.expect("the translation table has room for the bounce buffers");
         let base = rma.nla(region, 0).expect("a region begins with its first byte");
-        Self { memory, region, base, books: Bounce::new(size) }
+        Self { memory, region, base, allocator: Bounce::new(size) }
     }
 }
 
@@ -257,7 +257,7 @@ impl Gasnet<'_> {
         while at < payload.len() {
             let piece = &payload[at..payload.len().min(at + largest)];
             let block = loop {
-                match self.bounce.as_mut().and_then(|bounce| bounce.books.take(piece.len() as u32)) {
+                match self.bounce.as_mut().and_then(|bounce| bounce.allocator.take(piece.len() as u32)) {
                     Some(block) => break block,
                     None => self.await_interface(to)?,
                 }
@@ -277,7 +277,7 @@ impl Gasnet<'_> {
         if !second {
             self.post(to, |rma| rma.post_notification(connection, id.into(), LONG_CLASS, Notify::COMPLETER))?;
         }
-        if !second || self.bounce.as_ref().is_some_and(|bounce| bounce.books.outstanding() > MANY_PUTS) {
+        if !second || self.bounce.as_ref().is_some_and(|bounce| bounce.allocator.outstanding() > MANY_PUTS) {
             self.take_notifications();
         }
         Ok(())
