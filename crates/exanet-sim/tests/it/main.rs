@@ -3,7 +3,7 @@
 mod conduit;
 mod conformance;
 mod fuzz;
-mod holds;
+mod invariants;
 mod mpi;
 mod nic_model;
 mod timing;

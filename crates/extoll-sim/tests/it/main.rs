@@ -8,7 +8,7 @@ mod fuzz;
 mod gasnet;
 mod gasnet_allocation;
 mod gasnet_order;
-mod holds;
+mod invariants;
 mod native;
 mod pscom_allocation;
 mod pscom_long;

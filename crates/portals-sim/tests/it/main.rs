@@ -7,7 +7,7 @@ mod credit_network;
 mod credits;
 mod degenerate;
 mod fuzz;
-mod holds;
+mod invariants;
 mod lookahead;
 mod native;
 mod p3;

@@ -8,7 +8,7 @@ mod conformance_mapped;
 mod conformance_virtual;
 mod degenerate;
 mod fuzz;
-mod holds;
+mod invariants;
 mod nic;
 mod nic_allocation;
 mod nic_support;
