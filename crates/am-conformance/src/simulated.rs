@@ -52,18 +52,20 @@ fn play<C: SimConduit>(case: &Description, machine: C::Machine, config: &C::Conf
     C::run(case, machine, smallest.as_ref().unwrap_or(config), world)
 }
 
-/// Runs the suite over a conduit with some numbers of ranks, unless the environment says which.
+/// Runs the suite over a conduit as planned.
 ///
 /// # Panics
 /// With all that went wrong.
 pub fn run_simulated<C: SimConduit>(
     what: &str,
-    (profile, ranks): (Profile, &[u32]),
+    plan: &Plan,
     config: &C::Config,
     machine: impl Fn(u32) -> C::Machine,
 ) {
-    let (name, plan) = (format!("{} {what}", C::NAME), Plan::with_ranks(profile, ranks));
-    run_with(name, &plan, |case, ranks, world| play::<C>(case, machine(ranks), config, world)).check();
+    run_with(format!("{} {what}", C::NAME), plan, |case, ranks, world| {
+        play::<C>(case, machine(ranks), config, world)
+    })
+    .check();
 }
 
 /// Runs one case for each seed over a conduit; see [`run_seeds`].
@@ -214,7 +216,14 @@ macro_rules! sim_suite {
         }
 
         fn conforms(what: &str, ranks: &[u32], config: &$config, machine: impl Fn(u32) -> $machine) {
-            $crate::run_simulated::<$conduit>(what, ($crate::Profile::Quick, ranks), config, machine);
+            let plan = $crate::Plan::with_ranks($crate::Profile::Quick, ranks);
+            $crate::run_simulated::<$conduit>(what, &plan, config, machine);
+        }
+
+        /// A third of the cases, another one for each variant: the first configuration runs all.
+        fn conforms_in_part(what: &str, ranks: &[u32], config: &$config, machine: impl Fn(u32) -> $machine) {
+            let plan = $crate::Plan::with_ranks($crate::Profile::Quick, ranks).sample(what);
+            $crate::run_simulated::<$conduit>(what, &plan, config, machine);
         }
 
         #[test]
@@ -232,8 +241,8 @@ macro_rules! sim_suite {
         #[ignore = "the full profile takes minutes"]
         fn full() {
             for (what, config) in $full {
-                let profile = ($crate::Profile::Full, [1, 2, 3, 8].as_slice());
-                $crate::run_simulated::<$conduit>(what, profile, &config, $full_machine);
+                let plan = $crate::Plan::with_ranks($crate::Profile::Full, &[1, 2, 3, 8]);
+                $crate::run_simulated::<$conduit>(what, &plan, &config, $full_machine);
             }
         }
 

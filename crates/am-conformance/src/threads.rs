@@ -37,6 +37,9 @@ pub trait Fabric: Send + Sync + 'static {
 /// The seed of runs that ask for none.
 pub const DEFAULT_SEED: u64 = 20_030_301;
 
+/// One case in so many runs in a variant.
+const SAMPLE: u64 = 3;
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -48,8 +51,10 @@ pub struct Plan {
     pub ranks: Vec<u32>,
     /// Run only the cases whose name contains this text.
     pub only: Option<String>,
-    /// Run about one case in so many, drawn from seed and name, so that many seeds cover all of them often; 1 for all.
+    /// Run about one case in so many, drawn from seed, variant and name, so that many seeds cover all of them often; 1 for all.
     pub share: u64,
+    /// What the run varies, so that each variant draws other cases; may be empty.
+    pub variant: String,
 }
 
 impl Plan {
@@ -70,7 +75,22 @@ impl Plan {
             ranks: ranks.unwrap_or_else(|| profile.ranks()),
             only: variable("ONLY"),
             share: 1,
+            variant: String::new(),
         }
+    }
+
+    /// About one case in three, others for each variant: for the second and later configurations of a transport whose first one
+    /// runs all cases. `AM_CONFORMANCE_SHARE=1` runs all cases of every variant, and so does `AM_CONFORMANCE_ONLY`.
+    ///
+    /// # Panics
+    /// If the variable holds no number.
+    #[must_use]
+    pub fn sample(mut self, variant: &str) -> Self {
+        let share = env::var("AM_CONFORMANCE_SHARE")
+            .map_or(SAMPLE, |text| text.trim().parse().expect("AM_CONFORMANCE_SHARE holds a number"));
+        self.share = if self.only.is_some() { 1 } else { share };
+        self.variant = variant.into();
+        self
     }
 
     /// All cases with these numbers of ranks, unless the environment says which.
@@ -94,7 +114,7 @@ impl Plan {
 
     /// Whether the seed draws the case of this name.
     fn draws(&self, name: &str) -> bool {
-        let letters = name.bytes().map(u64::from);
+        let letters = self.variant.bytes().chain(name.bytes()).map(u64::from);
         let numbers: Vec<u64> = std::iter::once(self.seed).chain(letters).collect();
         mix(&numbers).is_multiple_of(self.share.max(1))
     }
@@ -190,7 +210,8 @@ mod tests {
     use am_core::Membership as _;
 
     fn plan(ranks: u32) -> Plan {
-        Plan { ranks: vec![ranks], only: None, share: 1, seed: 1, profile: Profile::Quick }
+        let (only, variant) = (None, String::new());
+        Plan { ranks: vec![ranks], only, share: 1, seed: 1, profile: Profile::Quick, variant }
     }
 
     /// What documents say of many seeds: every case comes often, with every number of ranks that it runs with.
@@ -209,6 +230,18 @@ mod tests {
                 assert!(if runs { (30..100).contains(&count) } else { count == 0 }, "{}: {counts:?}", case.name);
             }
         }
+    }
+
+    /// Every case runs in some of a few variants, and none of these is empty.
+    #[test]
+    fn variants_draw_different_cases() {
+        let plans: Vec<_> = (0..40).map(|number| plan(3).sample(&format!("variant {number}"))).collect();
+        let cases = crate::cases::descriptions();
+        let drawn = |plan: &Plan| cases.iter().filter(|case| plan.wants(case, 3)).count();
+        assert!(plans.iter().all(|plan| (cases.len() / 6..cases.len() / 2).contains(&drawn(plan))));
+        assert!(cases.iter().all(|case| plans.iter().any(|plan| plan.wants(case, 3))));
+        let only = Plan { only: Some("ping".into()), ..plan(3) }.sample("alone");
+        assert_eq!(only.share, 1);
     }
 
     fn run_one(ranks: u32, needs: Needs, code: fn(&World, am_core::loopback::Loopback) -> Verdict) -> Report {

@@ -9,7 +9,7 @@ fn quick() {
 
 #[test]
 fn near_and_far() {
-    run(Selected, all_cases(), &Plan::with_ranks(Profile::Quick, &[2, 5])).check();
+    run(Selected, all_cases(), &Plan::with_ranks(Profile::Quick, &[2, 5]).sample("near and far")).check();
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn conforms_without_cost() {
 
 #[test]
 fn conforms_on_pure_loggp() {
-    conforms("on pure LogGP", &[2, 5], &ConduitConfig::default(), |ranks| MachineConfig {
+    conforms_in_part("on pure LogGP", &[2, 5], &ConduitConfig::default(), |ranks| MachineConfig {
         parameters: Parameters::loggp(1000.0, 300.0, 400.0, 0.5),
         ..machine_sim::crossbar(ranks)
     });
@@ -62,7 +62,7 @@ fn conforms_on_pure_loggp() {
 
 #[test]
 fn conforms_with_adaptive_routing() {
-    conforms("with adaptive routing", &[3], &ConduitConfig::default(), |ranks| {
+    conforms_in_part("with adaptive routing", &[3], &ConduitConfig::default(), |ranks| {
         let mut machine = linked(ranks, dragonfly());
         machine.routing.algorithm = Algorithm::Adaptive;
         machine
@@ -71,12 +71,12 @@ fn conforms_with_adaptive_routing() {
 
 #[test]
 fn conforms_over_lossy_links() {
-    conforms("over lossy links", &[3], &ConduitConfig::default(), lossy);
+    conforms_in_part("over lossy links", &[3], &ConduitConfig::default(), lossy);
 }
 
 #[test]
 fn conforms_with_rendezvous() {
-    conforms("with rendezvous", &[3], &ConduitConfig::default(), |ranks| {
+    conforms_in_part("with rendezvous", &[3], &ConduitConfig::default(), |ranks| {
         let mut machine = linked(ranks, Topology::FatTree { arity: 2, levels: 3, oversubscription: 2 });
         machine.parameters.eager_bytes = Some(16);
         machine.parameters.native = Native { put: false, get: false, atomics: false, ..Native::default() };

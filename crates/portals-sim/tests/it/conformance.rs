@@ -43,12 +43,12 @@ fn free(ranks: u32) -> PortalsConfig {
 
 #[test]
 fn conforms_without_cost() {
-    conforms("without cost", &[3], &bank(), free);
+    conforms_in_part("without cost", &[3], &bank(), free);
 }
 
 #[test]
 fn conforms_with_a_tuned_bank() {
-    conforms("tuned bank", &[3], &ConduitConfig::tuned(), xt4);
+    conforms_in_part("tuned bank", &[3], &ConduitConfig::tuned(), xt4);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn conforms_with_a_bank() {
 
 #[test]
 fn conforms_with_shares() {
-    conforms("static shares", &[2, 3], &shares(), xt4);
+    conforms_in_part("static shares", &[2, 3], &shares(), xt4);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn conforms_over_portals_4() {
 
 #[test]
 fn conforms_where_ranks_share_interfaces() {
-    conforms("shared interfaces", &[8], &bank(), shared_nodes);
+    conforms_in_part("shared interfaces", &[8], &bank(), shared_nodes);
 }
 
 fn faulty(ranks: u32) -> PortalsConfig {
@@ -86,7 +86,7 @@ fn faulty(ranks: u32) -> PortalsConfig {
 
 #[test]
 fn conforms_over_links_that_repair_what_they_lose() {
-    conforms("over faulty links", &[3], &bank(), faulty);
+    conforms_in_part("over faulty links", &[3], &bank(), faulty);
 }
 
 /// Messages of different pairs overtake each other, and memory is read as late as it may be.
@@ -96,7 +96,7 @@ fn adversarial(ranks: u32) -> PortalsConfig {
 
 #[test]
 fn conforms_under_adversarial_timing() {
-    conforms("adversarial timing", &[3], &bank(), adversarial);
+    conforms_in_part("adversarial timing", &[3], &bank(), adversarial);
 }
 
 /// Another machine, other sizes and other faults for every seed.

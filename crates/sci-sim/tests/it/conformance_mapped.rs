@@ -66,24 +66,33 @@ fn conforms_between_threads() {
 
 #[test]
 fn conforms_as_published_between_threads() {
-    suite("sci, mapped, published", ConduitConfig::paper(), TransferErrors::default(), &plan(&[2]));
+    suite(
+        "sci, mapped, published",
+        ConduitConfig::paper(),
+        TransferErrors::default(),
+        &plan(&[2]).sample("published"),
+    );
 }
 
 #[test]
 fn conforms_between_threads_under_transfer_errors() {
     let errors =
         TransferErrors { seed: 5, retriable: 0.02, not_retriable: 0.002, pending: 0.002, planned: Vec::new() };
-    suite("sci, mapped, with transfer errors", ConduitConfig::default(), errors, &plan(&[3]));
+    suite(
+        "sci, mapped, with transfer errors",
+        ConduitConfig::default(),
+        errors,
+        &plan(&[3]).sample("transfer errors"),
+    );
 }
 
 /// What makes this program a rank: `case job rank ranks seed full`.
 const ROLE: &str = "SCI_SIM_CONFORMANCE_ROLE";
 
 /// Runs one case with a process per rank, each this program again with nothing to do but its part.
-fn processes(profile: Profile, ranks: &[u32]) {
-    let plan = Plan::with_ranks(profile, ranks);
+fn processes(plan: &Plan) {
     let program = env::current_exe().expect("a test knows its program");
-    let report = run_with("sci, mapped, processes", &plan, |case, ranks, world| {
+    let report = run_with("sci, mapped, processes", plan, |case, ranks, world| {
         let job = job_name();
         let start = |rank| {
             let full = world.profile == Profile::Full;
@@ -107,7 +116,7 @@ fn processes(profile: Profile, ranks: &[u32]) {
 
 #[test]
 fn conforms_between_processes() {
-    processes(Profile::Quick, &[3]);
+    processes(&plan(&[3]).sample("processes"));
 }
 
 #[test]
@@ -134,7 +143,7 @@ fn as_a_rank() {
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full_between_processes() {
-    processes(Profile::Full, &[1, 2, 3, 8]);
+    processes(&Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]));
 }
 
 /// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_mapped::full`

@@ -30,17 +30,17 @@ fn conforms_on_the_cluster() {
 
 #[test]
 fn conforms_as_published() {
-    conforms("the published conduit", &[2], &ConduitConfig::paper(), fitting);
+    conforms_in_part("the published conduit", &[2], &ConduitConfig::paper(), fitting);
 }
 
 #[test]
 fn conforms_when_tuned() {
-    conforms("the tuned conduit", &[3], &ConduitConfig::tuned(), fitting);
+    conforms_in_part("the tuned conduit", &[3], &ConduitConfig::tuned(), fitting);
 }
 
 #[test]
 fn conforms_without_cost() {
-    conforms("without cost", &[1, 3], &ConduitConfig::default(), |ranks| SciConfig {
+    conforms_in_part("without cost", &[1, 3], &ConduitConfig::default(), |ranks| SciConfig {
         parameters: Parameters::free(),
         ..fitting(ranks)
     });
@@ -52,7 +52,7 @@ fn errors(seed: u64) -> TransferErrors {
 
 #[test]
 fn conforms_under_transfer_errors() {
-    conforms("with transfer errors", &[2, 3], &ConduitConfig::default(), |ranks| SciConfig {
+    conforms_in_part("with transfer errors", &[2, 3], &ConduitConfig::default(), |ranks| SciConfig {
         errors: errors(7),
         ..fitting(ranks)
     });
@@ -60,7 +60,7 @@ fn conforms_under_transfer_errors() {
 
 #[test]
 fn conforms_when_links_lose() {
-    conforms("over lossy links", &[3], &ConduitConfig::default(), |ranks| {
+    conforms_in_part("over lossy links", &[3], &ConduitConfig::default(), |ranks| {
         let mut config = fitting(ranks);
         (config.faults.loss, config.faults.corruption) = (0.01, 0.01);
         config
@@ -70,7 +70,7 @@ fn conforms_when_links_lose() {
 #[test]
 fn conforms_when_lines_overtake_each_other() {
     for (conduit, ranks) in [(ConduitConfig::default(), 3), (ConduitConfig::paper(), 2)] {
-        conforms("with lines out of order", &[ranks], &conduit, |ranks| SciConfig {
+        conforms_in_part("with lines out of order", &[ranks], &conduit, |ranks| SciConfig {
             adversary: AdversarialTiming { reorder_ns: 5_000.0 },
             ..fitting(ranks)
         });

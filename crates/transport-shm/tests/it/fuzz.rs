@@ -12,5 +12,5 @@ fn any_cells_are_survived() {
 
 #[test]
 fn any_words_of_a_faulty_rank_are_survived() {
-    each_mutation("shm_memory", 2000, fuzzing::memory);
+    each_mutation("shm_memory", 700, fuzzing::memory);
 }

@@ -31,7 +31,7 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, GasnetConfig)
 #[test]
 fn without_cost() {
     let config = GasnetConfig { costs: HostCosts::free(), ..GasnetConfig::default() };
-    conforms("without cost", &[3], &config, free);
+    conforms_in_part("without cost", &[3], &config, free);
 }
 
 #[test]
@@ -41,22 +41,22 @@ fn on_the_cluster() {
 
 #[test]
 fn with_the_first_implementation() {
-    conforms("in its first implementation", &[2, 3], &GasnetConfig::first(), square);
+    conforms_in_part("in its first implementation", &[2, 3], &GasnetConfig::first(), square);
 }
 
 #[test]
 fn when_links_repair_what_they_lose() {
-    conforms("over links with retry", &[3], &GasnetConfig::default(), retrying);
+    conforms_in_part("over links with retry", &[3], &GasnetConfig::default(), retrying);
 }
 
 #[test]
 fn when_interfaces_repair_what_links_lose() {
-    conforms("over lossy links", &[3], &GasnetConfig::default(), lossy);
+    conforms_in_part("over lossy links", &[3], &GasnetConfig::default(), lossy);
 }
 
 #[test]
 fn under_adversarial_timing() {
-    conforms("under adversarial timing", &[3], &GasnetConfig::default(), adversarial);
+    conforms_in_part("under adversarial timing", &[3], &GasnetConfig::default(), adversarial);
 }
 
 #[test]
