@@ -10,7 +10,7 @@ use crate::cluster::channel::PROTOCOL;
 use crate::cluster::message::{Answer, FromAgent, FromRank, ORDERS_MAGIC, Orders, Parts, RankArrival, ToAgent};
 use crate::codec::{Wire, decode, encode};
 use crate::control_links::{ControlLinks, Presence, send_done, send_part, send_watch};
-use crate::launcher::local_ranks::LocalRanks;
+use crate::host::local_ranks::LocalRanks;
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices::Notice;
 use crate::outcome::RankEnd;

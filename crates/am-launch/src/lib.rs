@@ -32,13 +32,17 @@
 //! listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and that file
 //! are enough: `AM_RANK`, `AM_RANKS` and `AM_RENDEZVOUS`.
 //!
+//! From the bottom up; each uses only what stands above it in this table:
+//!
 //! | file or folder | owns |
 //! |---|---|
-//! | `launcher/` | a job's description, the start of its ranks, their supervision, their output |
-//! | `cluster/` | jobs on several hosts: launcher, agents, rendezvous |
-//! | `rank/` | a rank's side: who it is, whom it meets, what its transports start with |
-//! | `env/` | the variables of all that, and their check |
-//! | `manifest`, `control_links`, `notices`, `secret`, `outcome` | what launchers and ranks tell each other |
+//! | `outcome`, `intervals`, `codec`, `descriptors`, `interface` | ends of ranks, lists of numbers, the code of messages, inherited descriptors, addresses of this host |
+//! | `env/`, `error`, `spec` | the variables of all that and their check, why a job can't be launched, a job's description |
+//! | `secret`, `manifest`, `notices`, `control_links` | what launchers and ranks tell each other |
+//! | `host/` | the ranks of one host: their start, their supervision, their output |
+//! | `cluster/` | jobs on several hosts: agents, their monitor, the rendezvous |
+//! | `launcher`, `rank/` | the builder of a job; a rank's side: who it is, whom it meets, what its transports start with |
+//! | `run` | a program that is its own launcher |
 //!
 //! # Environment of a rank
 //!
@@ -96,12 +100,16 @@ compile_error!("am-launch needs Linux: memory files, signal descriptors and pare
 mod cluster;
 mod codec;
 mod control_links;
+mod descriptors;
 pub mod env;
+mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(test)]
 mod golden;
+mod host;
+mod interface;
 mod intervals;
 mod launcher;
 mod manifest;
@@ -110,22 +118,23 @@ mod outcome;
 mod rank;
 mod run;
 mod secret;
+mod spec;
 
 pub use cluster::agent::serve_as_agent;
 pub use cluster::channel::ChannelError;
-pub use cluster::interface::{InterfaceError, InterfaceWish};
 pub use cluster::list::{HostListError, HostSpec, parse_hosts, read_host_file};
-pub use cluster::listener::{ConnectError, ListenError};
+pub use cluster::listener::ConnectError;
 pub use cluster::options::{DEFAULT_LOST_AFTER, DEFAULT_START_LIMIT, Hosts, default_start_limit};
-pub use cluster::place::{Placement, TooFewSlots};
+pub use cluster::place::Placement;
 pub use cluster::remote::{Remote, RemoteError};
 pub use cluster::rendezvous::RendezvousError;
 pub use env::check::parse_time;
+pub use env::error::EnvironmentError;
+pub use error::{LaunchError, ListenError, TooFewSlots};
+pub use host::local_ranks::usable_processors;
+pub use interface::{InterfaceError, InterfaceWish};
 pub use intervals::Intervals;
 pub use launcher::Launcher;
-pub use launcher::error::LaunchError;
-pub use launcher::local_ranks::usable_processors;
-pub use launcher::spec::{DEFAULT_GRACE, MAX_RANKS};
 pub use manifest::HostEntry;
 pub use notices::exit_job;
 pub use outcome::{
@@ -133,8 +142,10 @@ pub use outcome::{
     Outcome, RankEnd,
 };
 pub use rank::bootstrap::{Bootstrap, DepartureReport, ExchangeError};
-pub use rank::identity::{EnvironmentError, StartedBy};
+pub use rank::error::RankError;
+pub use rank::identity::StartedBy;
 pub use rank::meet::MeetError;
-pub use rank::{DEFAULT_MEET_TIMEOUT, RankError, default_meet_timeout, started_as};
+pub use rank::{DEFAULT_MEET_TIMEOUT, default_meet_timeout, started_as};
 pub use run::{RunOptions, default_ranks, prepare_alone, run, run_joined, tells_of_closed_output};
 pub use secret::{Secret, SecretError};
+pub use spec::{DEFAULT_GRACE, MAX_RANKS};

@@ -13,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use zeroize::Zeroizing;
 
 use crate::codec::{decode, encode, wire};
-use crate::launcher::spawn::{FileKind, claim, unclaimed};
+use crate::descriptors::{FileKind, claim, unclaimed};
 use crate::secret::Secret;
 
 /// The first bytes of a manifest's file; they change with its form, and with what ranks and their launcher say to each other.
@@ -142,7 +142,7 @@ pub fn manifest(data: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launcher::spawn::tests::unused;
+    use crate::descriptors::tests::unused;
     use std::os::fd::AsRawFd;
 
     fn manifest() -> JobManifest {

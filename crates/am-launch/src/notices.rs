@@ -26,8 +26,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{pipe2, write};
 
 use crate::codec::wire;
+use crate::descriptors::{Descriptor, FileKind, claim};
 use crate::env;
-use crate::launcher::spawn::{Descriptor, FileKind, claim};
 
 /// How long a rank that fails over another one's loss waits with its own message, so that the other one's comes first. The
 /// launcher usually ends it before.

@@ -13,15 +13,15 @@ use am_core::{Rank, stall};
 use crate::cluster::rendezvous::RendezvousError;
 use crate::env;
 use crate::env::check::{self, check_own};
+use crate::env::error::EnvironmentError;
+use crate::host::local_ranks::usable_processors;
+use crate::host::output::is_read;
+use crate::host::spawn::report_on_quit;
 use crate::launcher::Launcher;
-use crate::launcher::local_ranks::usable_processors;
-use crate::launcher::output::is_read;
-use crate::launcher::spawn::report_on_quit;
 use crate::notices;
 use crate::outcome::{EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_USAGE};
-use crate::rank::RankError;
 use crate::rank::bootstrap::Bootstrap;
-use crate::rank::identity::EnvironmentError;
+use crate::rank::error::RankError;
 
 /// What [`run`] needs to know before it decides whether this process is a rank or the launcher of ranks.
 #[derive(Clone, Debug, Default)]

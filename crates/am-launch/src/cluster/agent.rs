@@ -13,19 +13,19 @@ use nix::unistd::{read, setsid};
 use zeroize::Zeroizing;
 
 use crate::cluster::channel::{Channel, PROTOCOL};
-use crate::cluster::interface::{Chosen, InterfaceWish, choose, interface_of};
 use crate::cluster::listener::{ConnectError, connect};
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::codec::decode;
-use crate::launcher::error::{LaunchError, system};
-use crate::launcher::lifeline::Lifeline;
-use crate::launcher::local_ranks::{Shared, Started};
-use crate::launcher::output::{Merger, Source};
-use crate::launcher::policy::asks_to_end;
-use crate::launcher::signals::Signals;
-use crate::launcher::spawn::restore_signals;
-use crate::launcher::subreaper::Subreaper;
-use crate::launcher::supervise::{ask_for_reports, deliver, place_of, reap};
+use crate::error::{LaunchError, system};
+use crate::host::lifeline::Lifeline;
+use crate::host::local_ranks::{Shared, Started};
+use crate::host::output::{Merger, Source};
+use crate::host::policy::asks_to_end;
+use crate::host::signals::Signals;
+use crate::host::spawn::restore_signals;
+use crate::host::subreaper::Subreaper;
+use crate::host::supervise::{ask_for_reports, deliver, place_of, reap};
+use crate::interface::{Chosen, InterfaceWish, choose, interface_of};
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 
 /// The terminal's signals, which a launcher keeps from the commands that start its agents.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::channel::Channel;
 use crate::cluster::options::Hosts;
-use crate::launcher::error::LaunchError;
+use crate::error::LaunchError;
 use crate::manifest::HostEntry;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, RankEnd};
 

@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
-use crate::cluster::interface::{InterfaceWish, addresses, choose, interface_of, outward, resolve};
 use crate::cluster::list::HostSpec;
-use crate::launcher::error::LaunchError;
+use crate::error::LaunchError;
+use crate::interface::{InterfaceWish, addresses, choose, interface_of, outward, resolve};
 use crate::manifest::HostEntry;
 
 /// What a host's name means here.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 
 use crate::cluster::channel::{Channel, ChannelError, Side};
+use crate::error::ListenError;
 use crate::secret::Secret;
 
 /// How many callers may be pending at once; beyond that the one that has waited longest is sent away.
@@ -49,27 +50,6 @@ impl Refused {
             (None, count) => format!("; {count} callers with another secret were refused{from}"),
         }
     }
-}
-
-/// A listener could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ListenError {
-    /// Someone listens there already.
-    #[error("the rendezvous port {0} is in use on this host: choose another one")]
-    InUse(SocketAddr),
-    /// The address is another host's.
-    #[error(
-        "the rendezvous address {0} is not one of this host's: it has to be an address of the host that serves it \
-         (with AM_RENDEZVOUS, the one of rank 0)"
-    )]
-    Elsewhere(SocketAddr),
-    /// The port is reserved.
-    #[error("the rendezvous address {0} may not be listened at: choose a port from 1024")]
-    Forbidden(SocketAddr),
-    /// The system refused it.
-    #[error("listening at the rendezvous address {0} failed: {1}")]
-    System(SocketAddr, io::Error),
 }
 
 impl Listener {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::codec::{Wire, take_length, wire};
 use crate::control_links::LONGEST_PART;
-use crate::launcher::local_ranks::LocalRanks;
+use crate::host::local_ranks::LocalRanks;
 use crate::manifest::JobManifest;
 use crate::notices::Notice;
 use crate::outcome::RankEnd;

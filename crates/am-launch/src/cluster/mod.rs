@@ -4,7 +4,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `list`, `place`, `remote`, `options` | what the user says: hosts, placement, the remote command |
-//! | `interface`, `launcher_addresses` | addresses of this host, and which of them others can reach |
+//! | `launcher_addresses` | which addresses of the launcher's host others can reach |
 //! | `channel`, `listener`, `message` | authenticated conversations, the rendezvous address, what is said |
 //! | `host_state`, `start`, `monitor` | the launcher: one host, the start of all, their supervision |
 //! | `agent` | the agent on each host |
@@ -13,7 +13,6 @@
 pub(crate) mod agent;
 pub(crate) mod channel;
 pub(crate) mod host_state;
-pub(crate) mod interface;
 pub(crate) mod launcher_addresses;
 pub(crate) mod list;
 pub(crate) mod listener;

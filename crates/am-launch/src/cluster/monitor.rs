@@ -15,13 +15,13 @@ use crate::cluster::options::Hosts;
 use crate::cluster::place::place;
 use crate::cluster::start::ClusterStart;
 use crate::control_links::{Allgather, LONGEST_PART};
-use crate::launcher::error::{LaunchError, system};
-use crate::launcher::output::{Merger, Source, Stream, is_read};
-use crate::launcher::policy::{Order, Policy, asks_to_end};
-use crate::launcher::signals::Signals;
-use crate::launcher::spec::JobSpec;
-use crate::launcher::supervise::finish_output;
+use crate::error::{LaunchError, system};
+use crate::host::output::{Merger, Source, Stream, is_read};
+use crate::host::policy::{Order, Policy, asks_to_end};
+use crate::host::signals::Signals;
+use crate::host::supervise::finish_output;
 use crate::outcome::{Outcome, RankEnd};
+use crate::spec::JobSpec;
 
 /// How long a host may take to report the ends of killed ranks, and an agent to follow its last word.
 const KILL_GRACE: Duration = Duration::from_secs(5);

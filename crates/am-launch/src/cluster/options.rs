@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cluster::interface::InterfaceWish;
 use crate::cluster::list::HostSpec;
 use crate::cluster::place::Placement;
 use crate::cluster::remote::Remote;
+use crate::interface::InterfaceWish;
 
 /// How long the hosts of a job get by default to report, beside what [`default_start_limit`] adds for each of them.
 pub const DEFAULT_START_LIMIT: Duration = Duration::from_secs(60);

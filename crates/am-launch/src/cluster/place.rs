@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::cluster::list::HostSpec;
+use crate::error::TooFewSlots;
 
 /// The order in which hosts are filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,21 +25,6 @@ impl FromStr for Placement {
             _ => Err("not one of block and cyclic"),
         }
     }
-}
-
-/// More ranks than the hosts take.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{ranks} ranks asked for, but the hosts have {slots} slots together ({each}): raise a host's slots or add hosts"
-)]
-#[non_exhaustive]
-pub struct TooFewSlots {
-    /// Ranks asked for.
-    pub ranks: u32,
-    /// Slots of all hosts.
-    pub slots: u32,
-    /// The slots of each host.
-    pub each: String,
 }
 
 /// How many ranks a job has whose user doesn't say: one for every slot, a host without a number counting one.

@@ -14,16 +14,17 @@ use nix::poll::{PollFd, PollTimeout, poll};
 use nix::unistd::geteuid;
 
 use crate::cluster::channel::{Channel, ChannelError};
-use crate::cluster::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
 use crate::cluster::launcher_addresses::check_addresses;
-use crate::cluster::listener::{ConnectError, ListenError, Listener, connect};
+use crate::cluster::listener::{ConnectError, Listener, connect};
 use crate::cluster::message::{Answer, FromRank, RankArrival};
 use crate::cluster::rendezvous_links::RendezvousLinks;
 use crate::env;
-use crate::launcher::limits;
-use crate::launcher::spec::job_id;
+use crate::error::ListenError;
+use crate::host::limits;
+use crate::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::secret::{Secret, SecretError};
+use crate::spec::job_id;
 
 /// What one rank brings to the rendezvous.
 pub(crate) struct RendezvousClient<'a> {

@@ -21,15 +21,15 @@ use crate::cluster::listener::Listener;
 use crate::cluster::message::{FromAgent, ORDERS_MAGIC, Orders, ToAgent};
 use crate::cluster::options::{Hosts, default_start_limit};
 use crate::codec::encode;
-use crate::launcher::error::{LaunchError, system};
-use crate::launcher::local_ranks::LocalRanks;
-use crate::launcher::policy::asks_to_end;
-use crate::launcher::signals::Signals;
-use crate::launcher::spawn::shield;
-use crate::launcher::spec::{JobSpec, job_id};
+use crate::error::{LaunchError, ListenError, system};
+use crate::host::local_ranks::LocalRanks;
+use crate::host::policy::asks_to_end;
+use crate::host::signals::Signals;
+use crate::host::spawn::shield;
 use crate::manifest::{HostEntry, JobManifest};
 use crate::outcome::EXIT_LAUNCHER_FAILED;
 use crate::secret::Secret;
+use crate::spec::{JobSpec, job_id};
 
 /// The argument that makes `amrun` an agent.
 pub(crate) const AGENT_FLAG: &str = "--agent";
@@ -70,7 +70,7 @@ impl<'a> ClusterStart<'a> {
             Listener::open((listen_at(&launcher_addresses), hosts.port).into(), &secret).or_else(|error| {
                 match error {
                     // A host without IPv6.
-                    crate::cluster::listener::ListenError::System(address, _) if address.is_ipv6() => {
+                    ListenError::System(address, _) if address.is_ipv6() => {
                         Listener::open(([0; 4], hosts.port).into(), &secret)
                     }
                     error => Err(error),

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::env;
-use crate::rank::identity::EnvironmentError;
+use crate::env::error::EnvironmentError;
 
 /// What every variable of this family begins with.
 const PREFIX: &str = "AM_";

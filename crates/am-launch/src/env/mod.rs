@@ -2,6 +2,7 @@
 //! registration of those that transports read ([`register`]).
 
 pub(crate) mod check;
+pub(crate) mod error;
 
 pub use check::{Lookup, Settings, register};
 

@@ -16,10 +16,11 @@ use am_core::Rank;
 use crate::cluster::channel::ChannelError;
 use crate::cluster::rendezvous_links::RendezvousLinks;
 use crate::control_links::{LONGEST_PART, LauncherMessage, Presence, listen, send_done, send_part, send_watch};
+use crate::env::error::EnvironmentError;
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
-use crate::rank::RankError;
-use crate::rank::identity::{EnvironmentError, StartedBy};
+use crate::rank::error::RankError;
+use crate::rank::identity::StartedBy;
 use crate::rank::meet::{LocalRendezvous, MeetError};
 use crate::secret::Secret;
 

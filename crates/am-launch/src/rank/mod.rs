@@ -1,6 +1,7 @@
 //! A rank's own view of its job: who it is, where the others are, and what its transports start with.
 
 pub(crate) mod bootstrap;
+pub(crate) mod error;
 pub(crate) mod identity;
 mod local_root;
 pub(crate) mod meet;
@@ -17,16 +18,19 @@ use am_core::Rank;
 use am_core::stall;
 use nix::unistd::getppid;
 
-use crate::cluster::interface::{InterfaceWish, interface_of};
 use crate::cluster::rendezvous::{Met, RendezvousClient, RendezvousError};
+use crate::descriptors::{FileKind, claim};
 use crate::env;
 use crate::env::check::{self, check_own};
-use crate::launcher::spawn::{FileKind, claim, report_on_quit};
-use crate::launcher::{lifeline, limits};
+use crate::env::error::EnvironmentError;
+use crate::host::spawn::report_on_quit;
+use crate::host::{lifeline, limits};
+use crate::interface::{InterfaceWish, interface_of};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::bootstrap::{Bootstrap, Exchange, after_rank_zero};
-use crate::rank::identity::{EnvironmentError, Identity, Inherited, StartedBy, identify};
+use crate::rank::error::RankError;
+use crate::rank::identity::{Identity, Inherited, StartedBy, identify};
 use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name};
 use crate::secret::{Secret, SecretError};
 
@@ -163,60 +167,6 @@ fn met_here(
     meeting.serve((1..ranks).collect(), file.as_fd(), &|_| false, serve)?;
     let link = local_root::begin(streams.into_values().collect()).map_err(system)?;
     Ok((manifest, link))
-}
-
-/// Why a rank could not join its job.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RankError {
-    /// The environment is malformed or contradicts itself.
-    #[error(transparent)]
-    Environment(#[from] EnvironmentError),
-    /// An inherited descriptor is not there or not what it should be.
-    #[error("{variable}={number} in the environment is no descriptor of this job: {source}")]
-    Descriptor {
-        /// The variable that names it.
-        variable: &'static str,
-        /// The descriptor's number.
-        number: u32,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// The handler for SIGQUIT can't be set.
-    #[error("no handler for SIGQUIT: {0}")]
-    Signal(nix::Error),
-    /// The ranks of this host did not find each other.
-    #[error(transparent)]
-    Meet(#[from] MeetError),
-    /// The ranks of several hosts did not find each other.
-    #[error(transparent)]
-    Rendezvous(#[from] RendezvousError),
-    /// The interface that was asked for makes no sense.
-    #[error("{}={value} in the environment: {reason}", env::INTERFACE)]
-    Interface {
-        /// Its value.
-        value: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The manifest that the launcher left is another job's.
-    #[error("the job's manifest is that of a job of {found} ranks, but this is one of {ranks}")]
-    Manifest {
-        /// Ranks of its job.
-        found: u32,
-        /// Ranks according to the environment.
-        ranks: u32,
-    },
-    /// The program wants another number of ranks than its launcher started.
-    #[error("the program asks for {asked} ranks, but {by} started {started}", by = started_by)]
-    OtherSize {
-        /// The number that the program asked for.
-        asked: u32,
-        /// The number of ranks that were started.
-        started: u32,
-        /// Who started them.
-        started_by: StartedBy,
-    },
 }
 
 /// Makes sure that this process doesn't outlive its launcher.

@@ -16,16 +16,17 @@ use nix::unistd::{Pid, getpid};
 
 use crate::codec::wire;
 use crate::control_links::ControlLinks;
+use crate::descriptors::Descriptor;
 use crate::env;
-use crate::launcher::error::{LaunchError, system};
-use crate::launcher::lifeline::Lifeline;
-use crate::launcher::limits;
-use crate::launcher::output::Stream;
-use crate::launcher::signals::Signals;
-use crate::launcher::spawn::{Descriptor, Inheritance, tie};
-use crate::launcher::spec::JobSpec;
+use crate::error::{LaunchError, system};
+use crate::host::lifeline::Lifeline;
+use crate::host::limits;
+use crate::host::output::Stream;
+use crate::host::signals::Signals;
+use crate::host::spawn::{Inheritance, tie};
 use crate::manifest::JobManifest;
 use crate::notices::Notices;
+use crate::spec::JobSpec;
 
 /// What one host has to know to start its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::notices::Notice;
 use crate::outcome::{Outcome, RankEnd};
+use crate::spec::Rules;
 
 /// A repeated request to end counts only after this long: `timeout(1)` and process groups deliver one wish twice.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
@@ -47,14 +48,6 @@ enum Phase {
     Leaving { next: Signal, at: Instant },
     /// They got a SIGKILL; only the kernel can keep them now.
     Killed,
-}
-
-/// The rules of one job.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub(crate) keep_going: bool,
-    pub(crate) grace: Duration,
-    pub(crate) timeout: Option<Duration>,
 }
 
 /// The decisions of one job, from its start to the end of its last rank.

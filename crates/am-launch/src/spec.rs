@@ -6,9 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::unistd::getpid;
 
-use crate::cluster::interface::InterfaceWish;
 use crate::env;
-use crate::launcher::policy::Rules;
+use crate::interface::InterfaceWish;
 
 /// The most ranks of one launched job; beyond it a mistyped number is likelier than a wish.
 pub const MAX_RANKS: u32 = 4096;
@@ -77,6 +76,14 @@ impl JobSpec {
             self.say(line);
         }
     }
+}
+
+/// How one job may end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) keep_going: bool,
+    pub(crate) grace: Duration,
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// A text that no other job of this host has: the launcher's process and the time.

@@ -1,43 +1,24 @@
-//! The launcher: a builder of a job's description, and the way from there to running ranks.
-//!
-//! | file | owns |
-//! |---|---|
-//! | `spec` | a job's description |
-//! | `local_ranks`, `spawn`, `lifeline`, `limits` | the start of ranks, and what they inherit |
-//! | `supervise`, `policy`, `signals`, `subreaper` | the ranks while they run, and what happens when one fails |
-//! | `output` | their output |
-
-pub(crate) mod error;
-pub(crate) mod lifeline;
-pub(crate) mod limits;
-pub(crate) mod local_ranks;
-pub(crate) mod output;
-pub(crate) mod policy;
-pub(crate) mod signals;
-pub(crate) mod spawn;
-pub(crate) mod spec;
-pub(crate) mod subreaper;
-pub(crate) mod supervise;
+//! The launcher: a builder of a job's description, and the way from there to running ranks, on this host or on several.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::cluster::interface::{InterfaceWish, choose, interface_of};
 use crate::cluster::monitor;
 use crate::cluster::options::Hosts;
 use crate::env;
 use crate::env::check::check_own;
-use crate::launcher::error::{LaunchError, quoted, system};
-use crate::launcher::lifeline::Lifeline;
-use crate::launcher::local_ranks::{LocalRanks, Shared};
-use crate::launcher::signals::Signals;
-use crate::launcher::spec::{JobSpec, MAX_RANKS, job_id};
-use crate::launcher::subreaper::Subreaper;
-use crate::launcher::supervise::supervise;
+use crate::error::{LaunchError, quoted, system};
+use crate::host::lifeline::Lifeline;
+use crate::host::local_ranks::{LocalRanks, Shared};
+use crate::host::signals::Signals;
+use crate::host::subreaper::Subreaper;
+use crate::host::supervise::supervise;
+use crate::interface::{InterfaceWish, choose, interface_of};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::outcome::Outcome;
 use crate::secret::Secret;
+use crate::spec::{JobSpec, MAX_RANKS, job_id};
 
 /// Starts a program as N ranks, on this host or several, and waits for them: what `amrun` does, as a library.
 ///

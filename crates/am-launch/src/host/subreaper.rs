@@ -12,8 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::launcher::policy::asks_to_end;
-use crate::launcher::signals::Signals;
+use crate::host::policy::asks_to_end;
+use crate::host::signals::Signals;
 
 /// Orphans among this process's descendants become its children for as long as this lives.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use crate::launcher::spawn::hear_of_children;
+use crate::host::spawn::hear_of_children;
 
 /// What a launcher passes on. A terminal's stop and resize signals reach the ranks by themselves.
 const PASSED_ON: [Signal; 6] =

@@ -12,15 +12,15 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use crate::control_links::Allgather;
+use crate::error::{LaunchError, system};
+use crate::host::local_ranks::{Places, Started};
+use crate::host::output::{Merger, Source, is_read};
+use crate::host::policy::{Order, Policy, asks_to_end};
+use crate::host::signals::{Arrival, Signals, wait};
+use crate::host::subreaper::Subreaper;
 use crate::intervals::Intervals;
-use crate::launcher::error::{LaunchError, system};
-use crate::launcher::local_ranks::{Places, Started};
-use crate::launcher::output::{Merger, Source, is_read};
-use crate::launcher::policy::{Order, Policy, asks_to_end};
-use crate::launcher::signals::{Arrival, Signals, wait};
-use crate::launcher::spec::JobSpec;
-use crate::launcher::subreaper::Subreaper;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, Outcome, RankEnd};
+use crate::spec::JobSpec;
 
 /// How often a launcher looks after its ranks where other threads of its process may swallow the SIGCHLD meant for
 /// it, or while a rank does not take what it is told.

@@ -2,16 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
 
-use crate::cluster::listener::ListenError;
-use crate::cluster::place::TooFewSlots;
-use crate::launcher::spec::MAX_RANKS;
+use crate::env::error::EnvironmentError;
 use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_USAGE, code_of};
-use crate::rank::identity::EnvironmentError;
+use crate::spec::MAX_RANKS;
 
 /// Why a job could not be started or watched.
 #[derive(Debug, thiserror::Error)]
@@ -172,6 +170,42 @@ impl LaunchError {
             _ => EXIT_LAUNCHER_FAILED,
         }
     }
+}
+
+/// A listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Someone listens there already.
+    #[error("the rendezvous port {0} is in use on this host: choose another one")]
+    InUse(SocketAddr),
+    /// The address is another host's.
+    #[error(
+        "the rendezvous address {0} is not one of this host's: it has to be an address of the host that serves it \
+         (with AM_RENDEZVOUS, the one of rank 0)"
+    )]
+    Elsewhere(SocketAddr),
+    /// The port is reserved.
+    #[error("the rendezvous address {0} may not be listened at: choose a port from 1024")]
+    Forbidden(SocketAddr),
+    /// The system refused it.
+    #[error("listening at the rendezvous address {0} failed: {1}")]
+    System(SocketAddr, io::Error),
+}
+
+/// More ranks than the hosts take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{ranks} ranks asked for, but the hosts have {slots} slots together ({each}): raise a host's slots or add hosts"
+)]
+#[non_exhaustive]
+pub struct TooFewSlots {
+    /// Ranks asked for.
+    pub ranks: u32,
+    /// Slots of all hosts.
+    pub slots: u32,
+    /// The slots of each host.
+    pub each: String,
 }
 
 /// Wraps an operating system's refusal of `what`.
