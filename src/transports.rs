@@ -129,7 +129,7 @@ pub trait TransportOptions: Sized {
 
 impl TransportOptions for RunOptions {
     fn variable(self, key: &'static str, value: String) -> Self {
-        self.env(key, value)
+        self.launcher(|launcher| launcher.env(key, value))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cluster::monitor;
@@ -129,11 +130,19 @@ impl Launcher {
         self
     }
 
-    /// Marks the job as started by the program itself.
-    pub(crate) fn itself(mut self, arg0: Option<OsString>) -> Self {
+    /// Makes it the launcher of this very program, with its arguments, for a job that the program starts by itself.
+    pub(crate) fn of_this_program(mut self, file: PathBuf) -> Self {
+        let mut args = std::env::args_os();
         self.spec.kind = env::LAUNCHER_ITSELF;
-        self.spec.arg0 = arg0;
+        self.spec.program = file.into();
+        self.spec.arg0 = args.next();
+        self.spec.args = args.collect();
         self
+    }
+
+    /// How many endpoints a rank has.
+    pub(crate) fn endpoints_of_rank(&self) -> u16 {
+        self.spec.endpoints
     }
 
     /// Endpoints of every rank (threads that communicate), 1 by default.

@@ -160,5 +160,11 @@ mod tests {
         assert_eq!(outcome(Some(Rank(1)), true).code(), 3);
         assert_eq!(outcome(Some(Rank(0)), false).code(), 143);
         assert_eq!(outcome(None, true).code(), EXIT_TIMED_OUT);
+        let ended = Outcome { exit: Some((Rank(0), 0)), ..outcome(Some(Rank(1)), true) };
+        assert_eq!(
+            (ended.exited_by(), ended.is_success()),
+            (Some((Rank(0), 0)), true),
+            "a rank has ended the job"
+        );
     }
 }

@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
-use std::time::Duration;
 
 use am_core::{Rank, stall};
 
@@ -24,18 +23,17 @@ use crate::rank::bootstrap::Bootstrap;
 use crate::rank::error::RankError;
 
 /// What [`run`] needs to know before it decides whether this process is a rank or the launcher of ranks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RunOptions {
     ranks: Option<u32>,
     default_ranks: Option<u32>,
-    prefix: bool,
-    keep_going: bool,
-    time_limit: Option<Duration>,
-    wait_timeout: Option<Duration>,
-    grace: Option<Duration>,
-    bind: bool,
-    environment: Vec<(OsString, OsString)>,
-    endpoints: Option<u16>,
+    launcher: Launcher,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { ranks: None, default_ranks: None, launcher: Launcher::new(OsString::new()) }
+    }
 }
 
 impl RunOptions {
@@ -60,61 +58,20 @@ impl RunOptions {
         self
     }
 
-    /// Sets a variable in the environment of the ranks that the program starts by itself; wins over this process's. Ranks that
-    /// somebody else started keep what they were started with.
+    /// Sets up the [`Launcher`] that a plainly started program becomes: time limits, binding, variables of the ranks. Program,
+    /// arguments, number of ranks and name are this program's own, whatever the closure says of them. Ranks that somebody else
+    /// started keep what they were started with; only [`endpoints`](Launcher::endpoints) also counts where `mpirun` or `srun`
+    /// starts them.
+    ///
+    /// ```
+    ///     /// use am_launch::RunOptions;
+    ///
+    /// let options = RunOptions::new().default_ranks(4).launcher(|l| l.bind(true).time_limit(Duration::from_secs(60)));
+    /// # drop(options);
+    /// ```
     #[must_use]
-    pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.environment.push((key.into(), value.into()));
-        self
-    }
-
-    /// Endpoints of every rank (threads that communicate), 1 by default. It counts where this program starts its ranks, or `mpirun` or
-    /// `srun` does; `amrun` has a flag of its own.
-    #[must_use]
-    pub fn endpoints(mut self, endpoints: u16) -> Self {
-        self.endpoints = Some(endpoints);
-        self
-    }
-
-    /// As [`Launcher::prefix`].
-    #[must_use]
-    pub fn prefix(mut self, prefix: bool) -> Self {
-        self.prefix = prefix;
-        self
-    }
-
-    /// As [`Launcher::keep_going`].
-    #[must_use]
-    pub fn keep_going(mut self, keep_going: bool) -> Self {
-        self.keep_going = keep_going;
-        self
-    }
-
-    /// As [`Launcher::time_limit`].
-    #[must_use]
-    pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.time_limit = Some(limit);
-        self
-    }
-
-    /// As [`Launcher::wait_timeout`].
-    #[must_use]
-    pub fn wait_timeout(mut self, timeout: Duration) -> Self {
-        self.wait_timeout = Some(timeout);
-        self
-    }
-
-    /// As [`Launcher::grace`].
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
-        self
-    }
-
-    /// As [`Launcher::bind`].
-    #[must_use]
-    pub fn bind(mut self, bind: bool) -> Self {
-        self.bind = bind;
+    pub fn launcher(mut self, set: impl FnOnce(Launcher) -> Launcher) -> Self {
+        self.launcher = set(self.launcher);
         self
     }
 }
@@ -132,7 +89,7 @@ impl RunOptions {
 ///
 /// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes on to
 /// `main`, which makes it 101; a line with the rank comes before its message. A rank that fails after it was told of another
-/// rank's loss waits up to 3 s with its message (not with `keep_going`), so that the lost rank's own comes first, and is
+/// rank's loss waits up to 3 s with its message (not with [`Launcher::keep_going`]), so that the lost rank's own comes first, and is
 /// usually ended meanwhile. A rank that prints to a standard output that nobody reads any more ends quietly with
 /// [`EXIT_BROKEN_PIPE`], and the job with it. [`exit_job`](crate::exit_job) ends the whole job from anywhere. A malformed environment is 2; ranks that don't find each other or memory that can't be
 /// had are [`EXIT_LAUNCHER_FAILED`]. The exit code of the launcher is that of the rank that failed first
@@ -160,7 +117,8 @@ pub fn run_joined<J, E: Display>(
     join: impl FnOnce(Bootstrap) -> Result<J, RankError>,
     program: impl FnOnce(J) -> Result<(), E>,
 ) -> u8 {
-    let job = Bootstrap::identified(options.endpoints.unwrap_or(1)).and_then(|job| check_size(job, options.ranks));
+    let job =
+        Bootstrap::identified(options.launcher.endpoints_of_rank()).and_then(|job| check_size(job, options.ranks));
     let joined = match job {
         Ok(Some(job)) => {
             let rank = job.rank();
@@ -259,27 +217,7 @@ fn become_launcher(options: &RunOptions) -> u8 {
         Ok(ranks) => ranks.or(options.default_ranks).unwrap_or_else(usable_processors),
         Err(error) => return fail(&error, EXIT_USAGE),
     };
-    let mut launcher = Launcher::new(program_file())
-        .itself(std::env::args_os().next())
-        .endpoints(options.endpoints.unwrap_or(1))
-        .args(std::env::args_os().skip(1))
-        .ranks(ranks)
-        .name(own_name())
-        .prefix(options.prefix)
-        .keep_going(options.keep_going)
-        .bind(options.bind);
-    for (key, value) in &options.environment {
-        launcher = launcher.env(key, value);
-    }
-    if let Some(limit) = options.time_limit {
-        launcher = launcher.time_limit(limit);
-    }
-    if let Some(timeout) = options.wait_timeout {
-        launcher = launcher.wait_timeout(timeout);
-    }
-    if let Some(grace) = options.grace {
-        launcher = launcher.grace(grace);
-    }
+    let launcher = options.launcher.clone().of_this_program(program_file()).ranks(ranks).name(own_name());
     match launcher.launch() {
         Ok(outcome) => outcome.code(),
         Err(error) => fail(&error, error.code()),

@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("library_a_plain_start_becomes_ranks", a_plain_start_becomes_ranks),
     ("library_number_of_ranks", number_of_ranks),
     ("library_arguments_and_name_are_kept", arguments_and_name_are_kept),
+    ("library_launcher_is_set_up", launcher_is_set_up),
     ("library_ends_of_a_rank", ends_of_a_rank),
     ("library_status_is_a_number", status_is_a_number),
     ("library_another_size_is_refused", another_size_is_refused),
@@ -46,6 +47,19 @@ fn arguments_and_name_are_kept() {
     use std::os::unix::process::CommandExt;
     let finished = finish(role("job").arg0("a name\nof its own").args(["2", "arg0"]));
     assert_eq!(finished.sorted(), [r#"Some("a name\nof its own")"#; 2], "{finished:?}");
+}
+
+/// Settings of the launcher hold; program, arguments, number of ranks and name are the program's own.
+fn launcher_is_set_up() {
+    let finished = finish(role("job").env("T_SET_UP", "1").args(["2", "endpoints"]));
+    assert_eq!(finished.code(), 0, "{finished:?}");
+    assert_eq!(finished.sorted(), [0, 1].map(|rank| format!(r#"[{rank}] 2 Some("7s")"#)), "{finished:?}");
+    let finished = finish(role("job").env("T_SET_UP", "1").args(["1", "fail"]));
+    assert_eq!(finished.code(), 1, "{finished:?}");
+    assert!(
+        !finished.err.contains("other:") && finished.err.contains("rank 0 exited with code 1"),
+        "{finished:?}"
+    );
 }
 
 fn ends_of_a_rank() {

@@ -161,7 +161,12 @@ fn job(args: &[OsString]) -> ExitCode {
     let words: Vec<&str> = args.iter().map(|arg| arg.to_str().expect("text")).collect();
     let ranks = words.first().and_then(|word| word.parse().ok());
     let actions = if ranks.is_some() { &words[1..] } else { &words[..] };
-    let options = RunOptions::new().ranks(ranks).default_ranks(3);
+    let mut options = RunOptions::new().ranks(ranks).default_ranks(3);
+    if env::var_os("T_SET_UP").is_some() {
+        let set = |launcher: Launcher| launcher.prefix(true).endpoints(2).env("AM_TIMEOUT", "7s");
+        options = options.launcher(set).launcher(|launcher| launcher.ranks(9).name("other").arg("other"));
+        options = options.launcher(|launcher| launcher.args(["and", "more"]));
+    }
     let program = |job: RankJob| {
         for action in actions {
             let (whose, action) = action.split_once(':').unwrap_or((".", action));
@@ -193,6 +198,7 @@ fn act(job: &RankJob, action: &str) -> Result<(), String> {
         "sleep" => thread::sleep(Duration::from_secs(3600)),
         "shm" => drop(job.shm(JoinOptions::default()).map_err(|error| error.to_string())?),
         "hidden" => hidden(job)?,
+        "endpoints" => say(&format!("{} {:?}", job.endpoints(), env::var_os("AM_TIMEOUT"))),
         "files" => say(&fs::read_dir("/proc/self/fd").expect("/proc").count().to_string()),
         "input" => drop(io::stdin().read_to_string(&mut String::new()).map_err(|error| error.to_string())?),
         "fail" => return Err("it did not work".into()),
