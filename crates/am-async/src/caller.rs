@@ -2,9 +2,11 @@
 
 use crate::buffers;
 use crate::error::{CallError, Refusal};
+use crate::meter::End;
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
 use crate::outcome::{Denied, Due, Outcome, Polled};
 use crate::shared::Shared;
+use crate::trace::{self, Trace};
 use crate::wire::Header;
 use am_core::slab::Key;
 use am_core::{Address, Destination, Instant, Span};
@@ -24,6 +26,8 @@ pub struct Caller {
     shared: Arc<Shared>,
     deadline: Option<Instant>,
     timeout: Option<Span>,
+    /// What its calls are part of.
+    trace: Trace,
 }
 
 impl fmt::Debug for Caller {
@@ -67,7 +71,7 @@ impl Retries {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, deadline: None, timeout: None }
+        Self { shared, deadline: None, timeout: None, trace: Trace::default() }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -95,6 +99,18 @@ impl Caller {
         self
     }
 
+    pub(crate) fn part_of(mut self, trace: Trace) -> Self {
+        self.trace = trace;
+        self
+    }
+
+    /// A caller whose calls are children of a span, maybe of another system's; see [`CallConfig::tracing`](crate::CallConfig).
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub fn traced(&self, span: crate::TraceContext) -> Self {
+        self.clone().part_of(Some(span))
+    }
+
     fn due(&self) -> Due {
         match (self.deadline, self.timeout) {
             (Some(at), None) => Due::At(at),
@@ -111,10 +127,11 @@ impl Caller {
         flags: u16,
         immediate: bool,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
-    ) -> Result<Key, CallError<E>> {
+    ) -> Result<(Key, trace::Span), CallError<E>> {
         let known = self.shared.methods.get(usize::from(id.index)).filter(|known| known.digest == id.digest);
         let known = known.ok_or(CallError::ForeignMethod)?;
         let mut request = known.buffer();
+        let span = self.shared.tracer.call(self.trace, id.index, to, &mut request);
         if let Err(text) = encode(&mut request) {
             buffers::give(request);
             return Err(CallError::Unserialisable(text));
@@ -124,7 +141,7 @@ impl Caller {
         match started {
             Ok(key) => {
                 self.shared.bell.ring();
-                Ok(key)
+                Ok((key, span))
             }
             Err((denied, request)) => {
                 buffers::give(request);
@@ -146,11 +163,11 @@ impl Caller {
     pub fn call<M: Callable>(&self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
         let to = to.address();
         let begun = self.begin(to, method.id(), 0, false, |into| M::encode(request, into));
-        let (key, error) = match begun {
-            Ok(key) => (Some(key), None),
-            Err(error) => (None, Some(error)),
+        let (key, error, span) = match begun {
+            Ok((key, span)) => (Some(key), None, span),
+            Err(error) => (None, Some(error), trace::Span::default()),
         };
-        Call { shared: Arc::clone(&self.shared), key, error, to, timeout: self.timeout, method: PhantomData }
+        Call { shared: Arc::clone(&self.shared), key, error, to, timeout: self.timeout, span, method: PhantomData }
     }
 
     /// [`Caller::call`], unless the call would wait for others.
@@ -164,9 +181,9 @@ impl Caller {
         request: &M::Request,
     ) -> Result<Call<M>, CallError<M::Error>> {
         let to = to.address();
-        let key = self.begin(to, method.id(), 0, true, |into| M::encode(request, into))?;
+        let (key, span) = self.begin(to, method.id(), 0, true, |into| M::encode(request, into))?;
         let shared = Arc::clone(&self.shared);
-        Ok(Call { shared, key: Some(key), error: None, to, timeout: self.timeout, method: PhantomData })
+        Ok(Call { shared, key: Some(key), error: None, to, timeout: self.timeout, span, method: PhantomData })
     }
 
     /// Has a method run without an answer. Nothing tells whether it has run, or how it ended.
@@ -238,11 +255,19 @@ impl Caller {
     {
         let to = to.address();
         let begun = self.begin(to, method.id, Header::STREAM, false, |into| crate::method::encode(request, into));
-        let (key, error) = match begun {
-            Ok(key) => (Some(key), None),
-            Err(error) => (None, Some(error)),
+        let (key, error, span) = match begun {
+            Ok((key, span)) => (Some(key), None, span),
+            Err(error) => (None, Some(error), trace::Span::default()),
         };
-        Answers { shared: Arc::clone(&self.shared), key, error, to, timeout: self.timeout, types: PhantomData }
+        Answers {
+            shared: Arc::clone(&self.shared),
+            key,
+            error,
+            to,
+            timeout: self.timeout,
+            span,
+            types: PhantomData,
+        }
     }
 
     /// Ends after some time of the endpoint; of the machine, if it is simulated. Dropping it leaves nothing behind.
@@ -252,6 +277,13 @@ impl Caller {
 
     fn sleep_until(&self, due: Due) -> Sleep {
         Sleep { shared: Arc::clone(&self.shared), due, key: None }
+    }
+
+    /// What the endpoint has counted of its calls, as a caller and as a callee, if [`CallConfig`](crate::CallConfig) asks for it. Any thread
+    /// may ask; a call that has just ended is timed when the endpoint has looked after it. Allocates.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(&self) -> Option<crate::metrics::Metrics> {
+        self.shared.meter.snapshot()
     }
 
     /// Calls of this endpoint that are under way.
@@ -300,6 +332,8 @@ pub struct Call<M: Callable> {
     error: Option<CallError<M::Error>>,
     to: Address,
     timeout: Option<Span>,
+    /// Of the crate `tracing`; it ends with the call.
+    span: trace::Span,
     method: PhantomData<fn() -> M>,
 }
 
@@ -331,6 +365,7 @@ impl<M: Callable> Call<M> {
         let polled = self.shared.table().poll(key, waker);
         let Polled::Ready((outcome, bytes)) = polled else { return None };
         self.key = None;
+        self.span.ended(|| End::of_outcome(&outcome));
         let outcome = match outcome {
             Outcome::Answer => M::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to }),
             outcome => Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| M::decode_error(bytes).ok())),
@@ -355,6 +390,7 @@ impl<M: Callable> Future for Call<M> {
 impl<M: Callable> Drop for Call<M> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
+            self.span.ended(|| End::Cancelled);
             let waker = self.shared.table().cancel(key);
             drop(waker);
             self.shared.bell.ring();
@@ -370,6 +406,8 @@ pub struct Answers<R, E> {
     error: Option<CallError<E>>,
     to: Address,
     timeout: Option<Span>,
+    /// Of the crate `tracing`; it ends with the call.
+    span: trace::Span,
     types: PhantomData<fn() -> R>,
 }
 
@@ -409,6 +447,7 @@ impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
             }
             Err((outcome, bytes)) => {
                 self.key = None;
+                self.span.ended(|| End::of_outcome(&outcome));
                 let outcome = match outcome {
                     Outcome::Answer => None,
                     outcome => Some(Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| {
@@ -429,6 +468,7 @@ impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
 impl<R, E> Answers<R, E> {
     fn give_up(&mut self) {
         if let Some(key) = self.key.take() {
+            self.span.ended(|| End::Cancelled);
             let waker = self.shared.table().cancel(key);
             drop(waker);
             self.shared.bell.ring();

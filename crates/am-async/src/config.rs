@@ -1,6 +1,6 @@
 //! The settings of calls.
 
-/// The settings of [`Calls`](crate::Calls). They are a rank's own: ranks may differ in them.
+/// The settings of [`Calls`](crate::Calls). They are a rank's own: ranks may differ in them, except for `tracing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallConfig {
@@ -20,6 +20,13 @@ pub struct CallConfig {
     /// Answers of a stream that may be under way to this rank before the first of them has been taken, at least 1; and answers of a
     /// stream that may wait here for the network.
     pub stream_window: u32,
+    /// Whether calls are counted and timed: [`Caller::metrics`](crate::Caller::metrics). Of the feature `metrics`.
+    #[cfg(feature = "metrics")]
+    pub metrics: bool,
+    /// Whether calls have spans that cross ranks: 32 bytes before each request say which call it belongs to. All ranks have the same; those
+    /// that differ fail to attach. Of the feature `tracing`.
+    #[cfg(feature = "tracing")]
+    pub tracing: bool,
 }
 
 impl CallConfig {
@@ -33,6 +40,10 @@ impl CallConfig {
             max_bytes: 64 << 20,
             receive_bytes: 128 << 20,
             stream_window: 32,
+            #[cfg(feature = "metrics")]
+            metrics: false,
+            #[cfg(feature = "tracing")]
+            tracing: false,
         }
     }
 
@@ -75,6 +86,22 @@ impl CallConfig {
     #[must_use]
     pub const fn stream_window(mut self, answers: u32) -> Self {
         self.stream_window = answers;
+        self
+    }
+
+    /// Sets whether calls have spans that cross ranks, on all ranks alike.
+    #[cfg(feature = "tracing")]
+    #[must_use]
+    pub const fn tracing(mut self, tracing: bool) -> Self {
+        self.tracing = tracing;
+        self
+    }
+
+    /// Sets whether calls are counted and timed.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub const fn metrics(mut self, metrics: bool) -> Self {
+        self.metrics = metrics;
         self
     }
 }

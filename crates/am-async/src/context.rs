@@ -2,6 +2,7 @@
 
 use crate::caller::Caller;
 use crate::shared::Shared;
+use crate::trace::Trace;
 use am_core::{Address, Instant, Span};
 use std::fmt;
 use std::ops::Deref;
@@ -98,6 +99,30 @@ pub struct Origin {
     pub source: Address,
     /// The time that was left when the request came, if the call has a deadline. Deadlines travel as this, since the clocks of ranks differ.
     pub left: Option<Span>,
+    /// The span of the work on the request, if calls have spans: [`CallConfig::tracing`](crate::CallConfig). Of the feature `tracing`.
+    #[cfg(feature = "tracing")]
+    pub trace: Option<crate::TraceContext>,
+}
+
+impl Origin {
+    #[inline]
+    pub(crate) fn new(source: Address, left: Option<Span>, trace: Trace) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = trace;
+        Self {
+            source,
+            left,
+            #[cfg(feature = "tracing")]
+            trace,
+        }
+    }
+
+    pub(crate) fn trace(&self) -> Trace {
+        #[cfg(feature = "tracing")]
+        return self.trace;
+        #[cfg(not(feature = "tracing"))]
+        Trace::default()
+    }
 }
 
 /// What an `async` method, or a future of [`Endpoint::run`](crate::CallEndpoint::run), works with.
@@ -162,7 +187,7 @@ impl<W> Deref for Context<W> {
 
 impl<W> Context<W> {
     pub(crate) fn new(environment: &Arc<Environment<W>>, origin: Origin, deadline: Option<Instant>) -> Self {
-        let caller = Caller::new(Arc::clone(&environment.shared)).within(deadline);
+        let caller = Caller::new(Arc::clone(&environment.shared)).within(deadline).part_of(origin.trace());
         Self { environment: Arc::clone(environment), caller, origin, deadline }
     }
 

@@ -3,6 +3,7 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::context::Environment;
+use crate::meter::Meter;
 use crate::method::Aligned;
 use crate::methods::Methods;
 use crate::outcome::{Alarm, Note, Outgoing, Sent, Wakers};
@@ -10,6 +11,7 @@ use crate::room::Room;
 use crate::server::Server;
 use crate::shared::{Known, Ready, Shared};
 use crate::task::{Arrived, Dispatch, Dispatched, Taken};
+use crate::trace::Tracer;
 use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, measures, read_measures};
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::slab::Key;
@@ -127,6 +129,10 @@ impl<W: Send + 'static> Calls<W> {
         config: CallConfig,
     ) -> Result<Self, RegisterError> {
         let mut layer = handlers.layer::<Self>("calls")?;
+        #[cfg(feature = "tracing")]
+        if config.tracing {
+            layer.declare("tracing", "the numbers of spans travel with requests")?;
+        }
         for method in &methods.all {
             layer.declare(&format!("method {}", method.name), &method.what)?;
         }
@@ -163,13 +169,27 @@ impl<W: Send + 'static> Calls<W> {
         layer.changed(|calls: &Self| calls.environment.shared.bell.is_rung());
         let known = methods.all.iter().map(|method| Known::new(method.digest)).collect();
         let room = Arc::new(Room::new(config.receive_bytes));
-        let shared = Arc::new(Shared::new(config, known, &room));
+        #[cfg(feature = "metrics")]
+        let meter = match config.metrics {
+            true => Meter::new(methods.all.iter().map(|method| method.name.clone()).collect()),
+            false => Meter::default(),
+        };
+        #[cfg(not(feature = "metrics"))]
+        let meter = Meter::default();
+        #[cfg(feature = "tracing")]
+        let tracer = match config.tracing {
+            true => Tracer::new(methods.all.iter().map(|method| method.name.clone()).collect()),
+            false => Tracer::default(),
+        };
+        #[cfg(not(feature = "tracing"))]
+        let tracer = Tracer::default();
+        let shared = Arc::new(Shared::new(config, known, &room, meter.clone(), tracer.clone()));
         let ready = Ready::new(&shared.bell);
         let wire = Wire { call, call_with, one_way, one_way_with, answer, control, part, answered };
         Ok(Self {
             world: Some(Box::new(world)),
             environment: Arc::new(Environment::new(shared)),
-            server: Server::new(methods, config, ready, Arc::clone(&room)),
+            server: Server::new(methods, config, ready, Arc::clone(&room), meter, tracer),
             room,
             wire,
             request: Aligned::default(),
@@ -288,6 +308,9 @@ impl<W: Send + 'static> Calls<W> {
         };
         let world = world.as_deref_mut().expect("messages come when no future is polled");
         let taken = server.request(world, environment, arrived, bytes, answer);
+        if server.meter.is_on() {
+            server.count(arrived, payload.len(), &taken, answer.len());
+        }
         self.request.shrink(KEPT);
         (arrived, taken)
     }
@@ -418,12 +441,14 @@ impl<W: Send + 'static> Calls<W> {
             let largest = all().map(|to| room(outbox, to, ANSWER)).min().unwrap_or(0);
             let ordered = all().all(|to| outbox.limits(to).is_some_and(|limits| limits.ordered));
             server.set_network(largest, ordered);
+            environment.shared.tracer.is_at(outbox.address());
         }
         for timer in server.old_timers.drain(..) {
             table.remove_timer(timer);
         }
-        if table.needs_time() || !server.new_timers.is_empty() {
+        if table.needs_time() || !server.new_timers.is_empty() || server.waits_for_time() {
             let now = outbox.now();
+            server.settle(now, outbox.rank());
             let mut new = std::mem::take(&mut server.new_timers);
             for (task, left) in new.drain(..) {
                 if server.has(task) {
@@ -444,6 +469,8 @@ impl<W: Send + 'static> Calls<W> {
         let outcome = table.send_notes(|note| send_note(outbox, wire, note));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, outgoing));
+        #[cfg(feature = "tower")]
+        table.give_permits(wakers);
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome =
             table.send_parts(wakers, |to, remote, at, rest| send_part(outbox, wire, to, remote, at as u64, rest));

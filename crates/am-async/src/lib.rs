@@ -9,6 +9,9 @@
 //! | [`Caller`], [`Call`], [`Answers`] | calls under way, deadlines, retries, streams; from any thread |
 //! | [`CallEach`], [`join`] | one request to many ranks; a bounded number of futures under way |
 //! | [`Driver`], [`drive`] | a task of tokio, or of any executor, that serves an endpoint |
+//! | `metrics` | counters and latencies by method, as a table, JSON and in Prometheus' format; feature `metrics` |
+//! | `TraceContext`, `Caller::traced` | spans of the crate `tracing` that cross ranks ([`CallConfig`]); feature `tracing` |
+//! | `MethodService`, `Caller::service` | a method as a service of `tower`; feature `tower` |
 //! | [`Context`] | what an `async` method works with: state between awaits, calls, time |
 //! | [`CallError`] | what calls fail with |
 //! | `table`, `server` (private) | both sides as state machines without a network |
@@ -97,8 +100,11 @@ mod driver;
 mod error;
 mod groups;
 mod layer;
+mod meter;
 mod method;
 mod methods;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod outcome;
 mod room;
 mod run;
@@ -108,6 +114,9 @@ mod stream;
 mod table;
 mod task;
 mod timers;
+#[cfg(feature = "tower")]
+mod tower;
+mod trace;
 mod wake_up;
 mod wire;
 
@@ -122,3 +131,7 @@ pub use method::{Callable, Idempotent, Malformed, Method, MethodId, PlainValue, 
 pub use methods::{Limited, Methods, SliceAnswer};
 pub use run::CallEndpoint;
 pub use stream::{Sink, SinkError};
+#[cfg(feature = "tower")]
+pub use tower::MethodService;
+#[cfg(feature = "tracing")]
+pub use trace::{BadTraceContext, TraceContext};

@@ -6,6 +6,7 @@ use crate::error::CallError;
 use crate::layer::Calls;
 use crate::method::{Callable, StreamMethod};
 use crate::shared::Shared;
+use crate::trace::Trace;
 use am_core::{Destination, Endpoint, HasLayer, Transport, WaitError, WaitReason};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,10 +75,11 @@ pub trait CallEndpoint<W> {
 
 impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for Endpoint<T, S> {
     fn caller(&mut self) -> Caller {
-        let (shape, waker) = (self.shape(), self.transport().waker());
+        let (shape, waker, address) = (self.shape(), self.transport().waker(), self.address());
         let calls = self.layer_mut::<Calls<W>>();
         calls.has_callers();
         let shared = Arc::clone(&calls.environment().shared);
+        shared.tracer.is_at(address);
         shared.bell.set_waker(waker);
         shared.table().set_shape(shape);
         Caller::new(shared)
@@ -109,9 +111,10 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         let source = self.address();
         let (shape, waker) = (self.shape(), self.transport().waker());
         let environment = Arc::clone(self.layer_mut::<Calls<W>>().environment());
+        environment.shared.tracer.is_at(source);
         environment.shared.bell.set_waker(waker);
         environment.shared.table().set_shape(shape);
-        let context = Context::new(&environment, Origin { source, left: None }, None);
+        let context = Context::new(&environment, Origin::new(source, None, Trace::default()), None);
         let root = Arc::new(Root { woken: AtomicBool::new(true), shared: Arc::clone(&environment.shared) });
         let waker = Waker::from(Arc::clone(&root));
         let mut program = pin!(program(context));
@@ -142,9 +145,10 @@ fn quietly<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
     endpoint: &mut Endpoint<T, S>,
     make: impl FnOnce(&Caller) -> R,
 ) -> R {
-    let shape = endpoint.shape();
+    let (shape, address) = (endpoint.shape(), endpoint.address());
     // What is made is work for the layer.
     let shared = Arc::clone(&endpoint.layer_mut::<Calls<W>>().environment().shared);
+    shared.tracer.is_at(address);
     shared.table().set_shape(shape);
     let before = shared.bell.enter();
     let caller = Caller::new(shared);

@@ -4,11 +4,13 @@ use crate::buffers;
 use crate::code::{Asked, Begun};
 use crate::config::CallConfig;
 use crate::context::{Environment, Origin, Spawned};
+use crate::meter::{End, Meter};
 use crate::methods::{Methods, Registered};
 use crate::room::{Room, Side};
 use crate::shared::{Ready, TaskWaker};
 use crate::stream::AnswerQueue;
 use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
+use crate::trace::Tracer;
 use crate::wire::{Header, Status, Verdict, numbers};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
@@ -32,6 +34,10 @@ const SPARE: usize = 256;
 
 pub(crate) struct Server<W> {
     pub(crate) methods: Vec<Registered<W>>,
+    pub(crate) meter: Meter,
+    tracer: Tracer,
+    /// Counted tasks that came since the time was known.
+    unseen: Vec<Key>,
     config: CallConfig,
     tasks: Slab<Task>,
     /// Tasks that answer somebody.
@@ -64,9 +70,19 @@ pub(crate) struct Server<W> {
 }
 
 impl<W: Send + 'static> Server<W> {
-    pub(crate) fn new(methods: Methods<W>, config: CallConfig, ready: Arc<Ready>, room: Arc<Room>) -> Self {
+    pub(crate) fn new(
+        methods: Methods<W>,
+        config: CallConfig,
+        ready: Arc<Ready>,
+        room: Arc<Room>,
+        meter: Meter,
+        tracer: Tracer,
+    ) -> Self {
         Self {
             methods: methods.all,
+            meter,
+            tracer,
+            unseen: Vec::new(),
             config,
             tasks: Slab::new(),
             answering: 0,
@@ -152,13 +168,11 @@ impl<W: Send + 'static> Server<W> {
             if answer.capacity() < method.expected {
                 buffers::give(std::mem::replace(answer, buffers::take_for(method.expected)));
             }
-            let asked = Asked {
-                origin: Origin { source: from, left },
-                request,
-                environment,
-                answer_queue: None,
-                deadline: None,
-            };
+            let Some((trace, request)) = self.tracer.open(request) else { return bad };
+            let (span, trace) = self.tracer.serve(trace, header.method, from);
+            let origin = Origin::new(from, left, trace);
+            let asked = Asked { origin, request, environment, answer_queue: None, deadline: None };
+            let _entered = span.enter();
             return match method.code.begin(Some(world), asked, answer) {
                 Begun::Now(status) => {
                     let status = within(u64::from(self.config.max_bytes), status, answer);
@@ -193,10 +207,20 @@ impl<W: Send + 'static> Server<W> {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let method = &mut self.methods[usize::from(header.method)];
         let mut answer = buffers::take_for(if method.later { 0 } else { method.expected });
-        let origin = Origin { source: from, left };
-        let asked =
-            Asked { origin, request: &request, environment, answer_queue: answer_queue.as_ref(), deadline };
-        let begun = method.code.begin(world, asked, &mut answer);
+        let begun = match self.tracer.open(&request) {
+            Some((trace, request)) => {
+                let (span, trace) = self.tracer.serve(trace, header.method, from);
+                let origin = Origin::new(from, left, trace);
+                let asked = Asked { origin, request, environment, answer_queue: answer_queue.as_ref(), deadline };
+                let begun = {
+                    let _entered = span.enter();
+                    method.code.begin(world, asked, &mut answer)
+                };
+                task.span = span;
+                begun
+            }
+            None => Begun::Now(Status::BadRequest),
+        };
         buffers::give(request);
         match begun {
             Begun::Now(status) => {
@@ -237,8 +261,9 @@ impl<W: Send + 'static> Server<W> {
     fn announce(&mut self, arrived: Arrived, answer: &mut Vec<u8>) -> Taken {
         let Arrived { header, long, .. } = arrived;
         let (long, limit) = (u64::from(long), u64::from(self.config.max_bytes));
-        if long > limit {
-            answer.extend_from_slice(&numbers(long, limit));
+        let bytes = long.saturating_sub(self.tracer.envelope() as u64);
+        if bytes > limit {
+            answer.extend_from_slice(&numbers(bytes, limit));
             return Taken::Answered(Verdict::new(Status::LongRequest, header.digest));
         }
         if self.answering >= self.config.tasks {
@@ -401,12 +426,13 @@ impl<W: Send + 'static> Server<W> {
         if let Phase::Receiving { .. } = task.phase {
             self.room.give(task.bytes.len() as u64);
         }
+        let status = within(limit, status, &mut answer);
+        self.meter.concluded(task, status, answer.len());
         if task.header.is(Header::ONE_WAY) {
             task.phase = Phase::Waiting;
             self.remove(key);
             return;
         }
-        let status = within(limit, status, &mut answer);
         task.phase = Phase::Answering { verdict: Verdict::new(status, task.header.digest) };
         let method = &mut self.methods[usize::from(task.header.method)];
         method.expected = buffers::expect(method.expected, answer.len());
@@ -416,7 +442,13 @@ impl<W: Send + 'static> Server<W> {
 
     /// Ends a task wherever it is.
     pub(crate) fn remove(&mut self, key: Key) {
+        self.abandon(key, End::Cancelled);
+    }
+
+    /// [`Server::remove`]; a task whose end is not counted yet has ended so.
+    fn abandon(&mut self, key: Key, end: End) {
         let Some(mut task) = self.tasks.remove(key) else { return };
+        self.meter.removed(&task, end);
         if task.kept {
             self.held[task.from.rank.0 as usize] -= 1;
         }
@@ -497,7 +529,7 @@ impl<W: Send + 'static> Server<W> {
     pub(crate) fn expired(&mut self, key: Key) {
         if let Some(task) = self.tasks.get_mut(key) {
             task.timer = None;
-            self.remove(key);
+            self.abandon(key, End::TimedOut);
         }
     }
 
@@ -511,7 +543,7 @@ impl<W: Send + 'static> Server<W> {
         let deserted = self.tasks.iter().filter(|(_, task)| is_deserted(task, status));
         let keys: Vec<Key> = deserted.map(|(key, _)| key).collect();
         let any = !keys.is_empty();
-        keys.into_iter().for_each(|key| self.remove(key));
+        keys.into_iter().for_each(|key| self.abandon(key, End::Lost));
         any
     }
 
@@ -541,7 +573,11 @@ impl<W: Send + 'static> Server<W> {
                 let place = *place;
                 let method = &mut self.methods[usize::from(task.header.method)];
                 let mut answer = buffers::take_for(method.expected);
-                match method.code.poll(place, &mut context, &mut answer) {
+                let polled = {
+                    let _entered = task.span.enter();
+                    method.code.poll(place, &mut context, &mut answer)
+                };
+                match polled {
                     Poll::Pending => {
                         buffers::give(answer);
                         // A method that waits keeps no credit of its caller's meanwhile.
@@ -577,7 +613,7 @@ impl<W: Send + 'static> Server<W> {
             let Some(task) = self.tasks.get(key) else { continue };
             match dispatch(Dispatch::Grant { to: task.from, call: task.call, task: key }) {
                 Dispatched::NotNow => self.grants.push_back(key),
-                Dispatched::Gone => self.remove(key),
+                Dispatched::Gone => self.abandon(key, End::Lost),
                 _ => advanced = true,
             }
         }
@@ -594,7 +630,8 @@ impl<W: Send + 'static> Server<W> {
                 After::Stay => {}
                 After::Over => {
                     advanced = true;
-                    self.remove(key);
+                    // One that has no answer has nobody to send it to.
+                    self.abandon(key, End::Lost);
                 }
             }
         }
@@ -635,6 +672,7 @@ impl<W: Send + 'static> Server<W> {
                 _ => {
                     *advanced = true;
                     task.items += 1;
+                    task.item_bytes += item.len() as u64;
                     buffers::give(item);
                 }
             }
@@ -698,5 +736,6 @@ enum After {
     Over,
 }
 
+mod counting;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,11 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::doorbell::Doorbell;
+use crate::meter::Meter;
 use crate::outcome::Wakers;
 use crate::room::Room;
 use crate::table::Table;
+use crate::trace::Tracer;
 use am_core::slab::Key;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +19,9 @@ pub(crate) struct Shared {
     pub(crate) bell: Arc<Doorbell>,
     /// The endpoint's methods.
     pub(crate) methods: Vec<Known>,
+    #[cfg(feature = "metrics")]
+    pub(crate) meter: Meter,
+    pub(crate) tracer: Tracer,
 }
 
 /// What callers know of a method.
@@ -50,8 +55,23 @@ impl Known {
 }
 
 impl Shared {
-    pub(crate) fn new(config: CallConfig, methods: Vec<Known>, room: &Arc<Room>) -> Self {
-        Self { table: Mutex::new(Table::new(config, Arc::clone(room))), bell: Arc::default(), methods }
+    pub(crate) fn new(
+        config: CallConfig,
+        methods: Vec<Known>,
+        room: &Arc<Room>,
+        meter: Meter,
+        tracer: Tracer,
+    ) -> Self {
+        let mut table = Table::new(config, Arc::clone(room), meter.clone());
+        table.envelope = tracer.envelope();
+        Self {
+            table: Mutex::new(table),
+            bell: Arc::default(),
+            methods,
+            #[cfg(feature = "metrics")]
+            meter,
+            tracer,
+        }
     }
 
     /// The calls. Nothing of the program's runs while they are locked.

@@ -5,6 +5,7 @@ use crate::answers::{Answers, Impossible};
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::error::Busy;
+use crate::meter::{End, Meter, Party, Seen};
 use crate::outcome::{Alarm, Denied, Due, Ended, Note, Outcome, Outgoing, Polled, Sent, Wakers, keep, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
@@ -16,6 +17,11 @@ use am_core::{Address, Instant, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
+
+#[cfg(feature = "tower")]
+mod permits;
+#[cfg(feature = "tower")]
+pub(crate) use permits::Closed;
 
 /// Streams whose memory is kept for others.
 const SPARE: usize = 256;
@@ -56,6 +62,15 @@ struct Slot {
     timer: Option<Key>,
     /// Several answers, for streams.
     stream: Option<Box<Answers>>,
+    seen: Seen,
+}
+
+impl Slot {
+    /// It has ended: so, with an answer of so many bytes.
+    #[inline]
+    fn count(&self, meter: &Meter, end: impl FnOnce() -> End, bytes: usize) {
+        meter.ended(Party::Caller, self.header.method, end, bytes, self.seen);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +102,9 @@ struct Shipment {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) config: CallConfig,
+    /// Bytes before each request that are not the caller's.
+    pub(crate) envelope: usize,
+    meter: Meter,
     shape: Option<Shape>,
     slots: Slab<Slot>,
     peers: Vec<PeerCalls>,
@@ -107,12 +125,16 @@ pub(crate) struct Table {
     sleepers: Slab<Sleeper>,
     pub(crate) now: Instant,
     closed: bool,
+    #[cfg(feature = "tower")]
+    permits: permits::Permits,
 }
 
 impl Table {
-    pub(crate) fn new(config: CallConfig, room: Arc<Room>) -> Self {
+    pub(crate) fn new(config: CallConfig, room: Arc<Room>, meter: Meter) -> Self {
         Self {
             config,
+            envelope: 0,
+            meter,
             shape: None,
             slots: Slab::new(),
             peers: Vec::new(),
@@ -128,6 +150,8 @@ impl Table {
             sleepers: Slab::new(),
             now: Instant(0),
             closed: false,
+            #[cfg(feature = "tower")]
+            permits: permits::Permits::default(),
         }
     }
 
@@ -165,7 +189,7 @@ impl Table {
         let Some(peer) = shape.peer(to) else {
             return Err((Denied::NoSuchRank { ranks: shape.ranks }, request));
         };
-        let (bytes, limit) = (request.len() as u64, u64::from(self.config.max_bytes));
+        let (bytes, limit) = ((request.len() - self.envelope) as u64, u64::from(self.config.max_bytes));
         if bytes > limit {
             return Err((Denied::RequestTooLarge { bytes, limit }, request));
         }
@@ -173,9 +197,11 @@ impl Table {
         let queue = &self.peers[peer as usize];
         if immediate {
             if queue.under_way as usize + queue.queue.len() >= calls_per_peer.max(1) as usize {
+                self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::Peer { limit: calls_per_peer.max(1) }), request));
             }
             if self.slots.len() >= calls.max(1) as usize {
+                self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::All { limit: calls.max(1) }), request));
             }
         }
@@ -184,10 +210,11 @@ impl Table {
             answers.renew(self.config.stream_window);
             answers
         });
-        let slot =
-            Slot { to, peer, header, state: State::Queued, bytes: request, waker: None, due, timer: None, stream };
+        self.meter.begun(Party::Caller, header.method, bytes as usize);
+        let (state, bytes, seen) = (State::Queued, request, Seen::default());
+        let slot = Slot { to, peer, header, state, bytes, waker: None, due, timer: None, stream, seen };
         let key = self.slots.insert(slot);
-        if due != Due::Never {
+        if due != Due::Never || self.meter.is_on() {
             self.fresh.push(Alarm::Call(key));
         }
         let queue = &mut self.peers[peer as usize];
@@ -252,6 +279,9 @@ impl Table {
             self.notes.push_back(Note::Cancel { to, call: key });
         }
         let slot = self.slots.remove(key)?;
+        if !done {
+            slot.count(&self.meter, || End::Cancelled, 0);
+        }
         buffers::give(slot.bytes);
         self.keep_stream(slot.stream);
         slot.waker
@@ -296,7 +326,11 @@ impl Table {
     fn end(&mut self, key: Key, outcome: Outcome, wakers: &mut Wakers) {
         self.leave(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
-        if slot.header.is(Header::ONE_WAY) {
+        let one_way = slot.header.is(Header::ONE_WAY);
+        let how =
+            || if one_way && matches!(outcome, Outcome::Answer) { End::OneWay } else { End::of_outcome(&outcome) };
+        slot.count(&self.meter, how, slot.bytes.len());
+        if one_way {
             if let Some(slot) = self.slots.remove(key) {
                 buffers::give(slot.bytes);
             }
@@ -372,6 +406,7 @@ impl Table {
                             self.timers.remove(timer);
                         }
                         if let Some(slot) = self.slots.remove(key) {
+                            slot.count(&self.meter, || End::OneWay, 0);
                             buffers::give(slot.bytes);
                         }
                         continue;
@@ -518,9 +553,11 @@ impl Table {
     fn item(&mut self, call: Key, number: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
         let Some(slot) = self.slots.get_mut(call) else { return };
         let Some(answers) = &mut slot.stream else { return self.end(call, Outcome::BadAnswer, wakers) };
+        let (meter, method) = (&self.meter, slot.header.method);
         let bytes = || {
             let mut bytes = buffers::take();
             body(&mut bytes);
+            meter.answer_bytes(Party::Caller, method, bytes.len() as u64);
             bytes
         };
         if answers.put(number, bytes).is_err() {
@@ -654,7 +691,10 @@ impl Table {
         for alarm in fresh.drain(..) {
             let (due, timer) = match alarm {
                 Alarm::Call(key) => match self.slots.get_mut(key) {
-                    Some(slot) if !matches!(slot.state, State::Done(_)) => (&mut slot.due, &mut slot.timer),
+                    Some(slot) if !matches!(slot.state, State::Done(_)) => {
+                        slot.seen.at(now);
+                        (&mut slot.due, &mut slot.timer)
+                    }
                     _ => continue,
                 },
                 Alarm::Sleeper(key) => match self.sleepers.get_mut(key) {
@@ -700,6 +740,7 @@ impl Table {
     /// Ends a call that has left where it was.
     fn expire(&mut self, key: Key, wakers: &mut Wakers) {
         let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.count(&self.meter, || End::TimedOut, 0);
         if slot.header.is(Header::ONE_WAY) {
             self.slots.remove(key);
             return;
@@ -725,6 +766,8 @@ impl Table {
             }
         }
         self.notes.clear();
+        #[cfg(feature = "tower")]
+        self.close_permits(wakers);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Requests at the callee: what has come, how far it is, and what is to be sent for it.
 
 use crate::context::Spawned;
+use crate::meter::Seen;
 use crate::stream::AnswerQueue;
+use crate::trace;
 use crate::wire::{Header, Verdict};
 use am_core::slab::Key;
 use am_core::{Address, Instant, PendingReply, Span};
@@ -48,8 +50,13 @@ pub(crate) struct Task {
     /// Answers of a stream that its caller lets be under way.
     pub(crate) window: u32,
     pub(crate) answer_queue: Option<Arc<AnswerQueue>>,
-    /// Answers of a stream that were sent.
+    /// Answers of a stream that were sent, and their bytes.
     pub(crate) items: u64,
+    pub(crate) item_bytes: u64,
+    /// Whether its end is still to be counted.
+    pub(crate) counted: bool,
+    pub(crate) seen: Seen,
+    pub(crate) span: trace::Span,
 }
 
 impl Task {
@@ -71,6 +78,10 @@ impl Task {
             window,
             answer_queue: None,
             items: 0,
+            item_bytes: 0,
+            counted: false,
+            seen: Seen::default(),
+            span: trace::Span::default(),
         }
     }
 }

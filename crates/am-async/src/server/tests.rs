@@ -24,8 +24,15 @@ impl Played {
             Ok::<u64, Failure>(*total)
         });
         let room = Arc::new(Room::new(config.receive_bytes));
-        let shared = Arc::new(Shared::new(config, vec![], &room));
-        let mut server = Server::new(methods, config, Ready::new(&shared.bell), Arc::clone(&room));
+        let shared = Arc::new(Shared::new(config, vec![], &room, Meter::default(), Tracer::default()));
+        let mut server = Server::new(
+            methods,
+            config,
+            Ready::new(&shared.bell),
+            Arc::clone(&room),
+            Meter::default(),
+            Tracer::default(),
+        );
         server.set_network(1000, ordered);
         let environment = Arc::new(Environment::new(shared));
         Self { server, environment, world: 0, method: method.unwrap(), room }

@@ -16,7 +16,7 @@ struct Played {
 impl Played {
     fn new(config: CallConfig) -> Self {
         let room = Arc::new(Room::new(config.receive_bytes));
-        let mut table = Table::new(config, Arc::clone(&room));
+        let mut table = Table::new(config, Arc::clone(&room), Meter::default());
         table.set_shape(Shape { ranks: 1, endpoints: 1 });
         Self { table, room, wakers: Wakers::new() }
     }

@@ -5,7 +5,10 @@ mod basics;
 mod groups;
 mod leaks;
 mod limits;
+mod metrics;
 mod on_tokio;
+mod services;
+mod spans;
 mod support;
 
 /// Counts what tests allocate.

@@ -56,7 +56,7 @@ fn many_tasks_call_through_one_endpoint() {
         while let Some(answer) = answers.next().await {
             sum += answer.unwrap();
         }
-        assert_eq!(sum, (0..40).sum());
+        assert_eq!(sum, (0..40).sum::<u32>());
         stop.stop();
         let first = driver.await.unwrap();
         stop_other.stop();

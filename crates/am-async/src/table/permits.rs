@@ -1,0 +1,123 @@
+//! Permits: places among the calls that may be under way, set aside before the call is made. Who asks for one waits in order.
+
+use super::{PeerCalls, Table};
+use crate::outcome::{Polled, Wakers, keep};
+use am_core::Address;
+use am_core::slab::{Key, Slab};
+use std::collections::VecDeque;
+use std::task::Waker;
+
+#[derive(Debug, Default)]
+struct PeerPermits {
+    given: u32,
+    waiting: u32,
+}
+
+#[derive(Debug)]
+struct Permit {
+    peer: u32,
+    waker: Option<Waker>,
+    given: bool,
+}
+
+/// Permits that were given, and who waits for one.
+#[derive(Debug, Default)]
+pub(super) struct Permits {
+    all: Slab<Permit>,
+    peers: Vec<PeerPermits>,
+    given: u32,
+    order: VecDeque<Key>,
+}
+
+/// There are no permits any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl Table {
+    /// A permit for a call, which `permit` names from now on, also while it is waited for. Where there can be no call, none is needed.
+    pub(crate) fn permit(
+        &mut self,
+        to: Address,
+        permit: &mut Option<Key>,
+        waker: &Waker,
+    ) -> Result<Polled<()>, Closed> {
+        if self.closed {
+            return Err(Closed);
+        }
+        if let Some(permit) = permit.and_then(|key| self.permits.all.get_mut(key)) {
+            return Ok(if permit.given {
+                Polled::Ready(())
+            } else {
+                Polled::Pending(keep(&mut permit.waker, Some(waker)))
+            });
+        }
+        let Some(peer) = self.shape.and_then(|shape| shape.peer(to)) else { return Ok(Polled::Ready(())) };
+        let (peer, peers) = (peer.0, self.peers.len());
+        self.permits.peers.resize_with(peers, PeerPermits::default);
+        // Nobody overtakes those who wait.
+        let given = self.permits.peers[peer as usize].waiting == 0 && self.has_place(peer);
+        let waker = (!given).then(|| waker.clone());
+        let key = self.permits.all.insert(Permit { peer, waker, given });
+        *permit = Some(key);
+        let of_peer = &mut self.permits.peers[peer as usize];
+        if given {
+            of_peer.given += 1;
+            self.permits.given += 1;
+            return Ok(Polled::Ready(()));
+        }
+        of_peer.waiting += 1;
+        self.permits.order.push_back(key);
+        Ok(Polled::Pending(None))
+    }
+
+    /// Whether a call to a peer would be sent without waiting for others.
+    fn has_place(&self, peer: u32) -> bool {
+        let (calls, given) = (&self.peers[peer as usize], self.permits.peers[peer as usize].given);
+        let queued = |calls: &PeerCalls| calls.queue.len().saturating_sub(calls.stale as usize);
+        let to_peer = calls.under_way as usize + queued(calls) + given as usize;
+        let all_queued: usize = self.turns.iter().map(|peer| queued(&self.peers[*peer as usize])).sum();
+        let all = self.under_way as usize + all_queued + self.permits.given as usize;
+        to_peer < self.config.calls_per_peer.max(1) as usize && all < self.config.calls.max(1) as usize
+    }
+
+    /// Gives permits to those who wait, as far as there are places.
+    pub(crate) fn give_permits(&mut self, wakers: &mut Wakers) {
+        for _ in 0..self.permits.order.len() {
+            let Some(key) = self.permits.order.pop_front() else { return };
+            let Some(peer) = self.permits.all.get(key).map(|permit| permit.peer) else { continue };
+            if !self.has_place(peer) {
+                self.permits.order.push_back(key);
+                continue;
+            }
+            let Permits { all, peers, given, .. } = &mut self.permits;
+            let Some(permit) = all.get_mut(key) else { continue };
+            permit.given = true;
+            wakers.extend(permit.waker.take());
+            let of_peer = &mut peers[peer as usize];
+            (of_peer.given, of_peer.waiting, *given) = (of_peer.given + 1, of_peer.waiting - 1, *given + 1);
+        }
+    }
+
+    /// A permit is not needed any more: its call was made, or will not be. Returns its waker, to be dropped once nothing is locked, and
+    /// whether others wait.
+    pub(crate) fn end_permit(&mut self, key: Key) -> (Option<Waker>, bool) {
+        let Permits { all, peers, given, order } = &mut self.permits;
+        let Some(permit) = all.remove(key) else { return (None, false) };
+        let of_peer = &mut peers[permit.peer as usize];
+        if permit.given {
+            of_peer.given -= 1;
+            *given -= 1;
+        } else {
+            of_peer.waiting -= 1;
+            order.retain(|waiting| *waiting != key);
+        }
+        (permit.waker, !order.is_empty())
+    }
+
+    /// Everyone who waits learns that the endpoint is gone.
+    pub(super) fn close_permits(&mut self, wakers: &mut Wakers) {
+        while let Some(key) = self.permits.order.pop_front() {
+            wakers.extend(self.permits.all.get_mut(key).and_then(|permit| permit.waker.take()));
+        }
+    }
+}
