@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use am_core::{Address, LossCause, Shape};
+use am_core::{Address, LossCause, Segment, Shape};
 use am_launch::env::Lookup;
 use transport_ofi::{Ofi, OfiConfig, OfiMemory, Opened};
 use transport_shm::JoinOptions;
@@ -69,7 +69,8 @@ impl RankJob {
         let peers = self.ranks() * u32::from(self.endpoints());
         let no_memory = |error| JobAttachError::Memory(transport_shm::JobError::Memory(error));
         let memory = OfiMemory::new(segment_bytes).map_err(no_memory)?;
-        let open = |_| Opened::with_memory(&config, peers, memory.clone(), segment_bytes);
+        let segment = Segment::new(memory, segment_bytes);
+        let open = |_| Opened::with_segment(&config, peers, segment.clone());
         // A rank that cannot open tells the others by leaving: they do not wait for it.
         let opened = (0..endpoints).map(open).collect::<Result<Vec<_>, _>>()?;
         // Any number will do, as long as all ranks take the same and other jobs another: the first living rank's process id and time.

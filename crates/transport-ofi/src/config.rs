@@ -38,7 +38,7 @@ pub struct OfiConfig {
 }
 
 impl Default for OfiConfig {
-    /// Any provider of one host or several, Medium messages of 8 KiB, eight buffers of 128 KiB for Long ones, 5 s for departures.
+    /// Any provider of one host or several, Medium messages of 8 KiB, sixteen buffers of 128 KiB for Long ones, 5 s for departures.
     fn default() -> Self {
         Self {
             provider: None,
@@ -46,7 +46,7 @@ impl Default for OfiConfig {
             several_hosts: false,
             medium: 8192,
             window: None,
-            chunks: 8,
+            chunks: 16,
             chunk_bytes: 128 << 10,
             linger: Duration::from_secs(5),
             absence: Duration::from_millis(2),

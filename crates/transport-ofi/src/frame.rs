@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0..4 | the job's tag |
 //! | 4..8 | the sender |
-//! | 8..12 | number in the sender's sequence to this receiver |
+//! | 8..12 | number in the sender's sequence to this receiver; of what stands outside of it, see its kind |
 //! | 12 | kind |
 //! | 13 | handler; of a departure, how the sender leaves |
 //! | 14 | number of arguments |
@@ -38,6 +38,12 @@ pub(crate) enum Kind {
     Departure,
     /// The answer to it.
     DepartureAck,
+    /// Asks which frame is due, outside of the sequence: its number is that of the sender's next frame.
+    Probe,
+    /// The answer, outside of the sequence: its number is that of the frame that is due.
+    Due,
+    /// Outside of the sequence: the sender counts the receiver as lost.
+    Severed,
 }
 
 /// A peer broke the protocol.
@@ -80,6 +86,11 @@ impl Kind {
         matches!(self, Self::Request(Category::Long) | Self::OneWay(Category::Long) | Self::Reply(Category::Long))
     }
 
+    /// Whether it has no place in its sender's sequence.
+    pub(crate) const fn is_aside(self) -> bool {
+        matches!(self, Self::Probe | Self::Due | Self::Severed)
+    }
+
     /// Whether a reply to it may come.
     pub(crate) const fn allows_reply(self) -> bool {
         matches!(self, Self::Request(_))
@@ -94,6 +105,9 @@ impl Kind {
             Self::Credit => 10,
             Self::Departure => 11,
             Self::DepartureAck => 12,
+            Self::Probe => 13,
+            Self::Due => 14,
+            Self::Severed => 15,
         }
     }
 
@@ -107,6 +121,9 @@ impl Kind {
             10 => Some(Self::Credit),
             11 => Some(Self::Departure),
             12 => Some(Self::DepartureAck),
+            13 => Some(Self::Probe),
+            14 => Some(Self::Due),
+            15 => Some(Self::Severed),
             _ => None,
         }
     }
@@ -199,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn frames_are_read_as_composed(
-            code in 0u8..13, handler: u8, words in prop::collection::vec(any::<u32>(), 0..17), numbers: [u32; 4],
+            code in 0u8..16, handler: u8, words in prop::collection::vec(any::<u32>(), 0..17), numbers: [u32; 4],
             placed: (u64, u64), payload in prop::collection::vec(any::<u8>(), 0..50),
         ) {
             let kind = Kind::of(code).unwrap();

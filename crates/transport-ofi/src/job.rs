@@ -7,16 +7,20 @@ use crate::memory::OfiMemory;
 use crate::provider::{self, Offer};
 use crate::sys::{LONGEST_NAME, Opening, Port, Remote};
 use crate::wire::Sizes;
-use am_core::{Address, Rank, Segment, Shape, Span};
+use am_core::{Address, Memory, Rank, Segment, Shape, Span};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
 /// Active messages over libfabric: the transport of one endpoint. It can be sent to the thread that uses it.
-pub type Ofi = Conduit<Port>;
+pub type Ofi<M = OfiMemory> = Conduit<Port, M>;
 
 /// Buffers for messages under way.
 const FRAMES: u32 = 128;
+/// Slots on offer to a provider that keeps what finds none: they are on offer again as soon as something has come.
+const MANAGED_SLOTS: u32 = 1024;
+/// How long an injected frame may be missing at a peer once one has failed.
+const PATIENCE: Span = Span::from_secs(1);
 
 /// What an endpoint tells the others of itself, as text: they have to use the same provider and sizes, and need to know where it is
 /// and what its segment is called.
@@ -82,12 +86,12 @@ fn rank_of(index: usize, endpoints: u16) -> Rank {
 /// An endpoint that is open and that nobody knows of yet. What its [`card`](Self::card) says is handed to all endpoints of the job, for
 /// instance by the launcher's allgather; then it [joins](Self::join).
 #[derive(Debug)]
-pub struct Opened {
+pub struct Opened<M: Memory = OfiMemory> {
     port: Port,
     card: Card,
     offer: Offer,
     config: OfiConfig,
-    memory: OfiMemory,
+    segment: Segment<M>,
     endpoints: u32,
 }
 
@@ -98,27 +102,21 @@ impl Opened {
     /// [`OfiError`]: no library, no provider, no memory, a setting out of range.
     pub fn new(config: &OfiConfig, endpoints: u32, segment_bytes: usize) -> Result<Self, OfiError> {
         let memory = OfiMemory::new(segment_bytes).map_err(OfiError::memory("the segment"))?;
-        Self::with_memory(config, endpoints, memory, segment_bytes)
+        Self::with_segment(config, endpoints, Segment::new(memory, segment_bytes))
     }
+}
 
-    /// Opens an endpoint whose segment is the beginning of some memory, which endpoints of the same rank share.
+impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
+    /// Opens an endpoint with this segment, which endpoints of the same rank share. Its memory is registered with the network, which
+    /// writes to it for as long as the endpoint lives.
     ///
     /// # Errors
     /// As [`Opened::new`].
-    ///
-    /// # Panics
-    /// If the memory is smaller than the segment.
-    pub fn with_memory(
-        config: &OfiConfig,
-        endpoints: u32,
-        memory: OfiMemory,
-        segment_bytes: usize,
-    ) -> Result<Self, OfiError> {
+    pub fn with_segment(config: &OfiConfig, endpoints: u32, segment: Segment<M>) -> Result<Self, OfiError> {
         config.check()?;
         if endpoints == 0 {
             return Err(OfiError::Setting { name: "endpoints", value: "0".into(), expected: "at least 1" });
         }
-        assert!(memory.region().len() >= segment_bytes, "a segment fits its memory");
         let (infos, index, offer) = provider::select(config)?;
         let mut window = config.window(endpoints);
         while config.window.is_none() && window > 1 && Settings::slots(endpoints, window) as usize > offer.receives
@@ -127,7 +125,9 @@ impl Opened {
         }
         let needed = Settings::slots(endpoints, window);
         let most = u32::try_from(offer.receives).unwrap_or(u32::MAX);
-        if needed > most && !offer.managed {
+        // What finds no slot waits where a provider manages its queues.
+        let slots = if offer.managed { needed.min(most).min(MANAGED_SLOTS) } else { needed };
+        if slots > most {
             let value = format!("{window}, which needs {needed} receive buffers of {}", offer.provider);
             return Err(OfiError::Setting {
                 name: "window",
@@ -141,27 +141,21 @@ impl Opened {
             frame_bytes: config.frame_bytes(),
             chunks: config.chunks.min(share),
             chunk_bytes: config.chunk_bytes.min(offer.largest),
-            slots: needed.min(most),
+            slots,
             inject: offer.inject,
         };
-        let opening = Opening {
-            infos: &infos,
-            offer: index,
-            provider: &offer.provider,
-            sizes,
-            memory: &memory,
-            segment_bytes,
-        };
+        let opening =
+            Opening { infos: &infos, offer: index, provider: &offer.provider, sizes, segment: &segment.erase() };
         let port = Port::open(&opening)?;
         let card = Card {
             provider: offer.provider.clone(),
             medium: config.medium,
             window,
-            segment_bytes: segment_bytes as u64,
+            segment_bytes: segment.len() as u64,
             remote: port.own(),
             name: port.name()?,
         };
-        Ok(Self { port, card, offer, config: config.clone(), memory, endpoints })
+        Ok(Self { port, card, offer, config: config.clone(), segment, endpoints })
     }
 
     /// What the others have to be told, as text of one line.
@@ -214,7 +208,13 @@ impl Opened {
     ///
     /// # Panics
     /// Unless there is a card for each of the endpoints that it was opened for.
-    pub fn join(mut self, me: Address, shape: Shape, tag: u32, cards: &[Option<&str>]) -> Result<Ofi, OfiError> {
+    pub fn join(
+        mut self,
+        me: Address,
+        shape: Shape,
+        tag: u32,
+        cards: &[Option<&str>],
+    ) -> Result<Ofi<M>, OfiError> {
         let Shape { ranks, endpoints } = shape;
         let peer = shape.peer(me).ok_or(OfiError::NoSuchEndpoint { me, ranks, endpoints })?;
         assert!(
@@ -233,9 +233,9 @@ impl Opened {
             medium: self.card.medium,
             segments,
             linger: Span::from_nanos(linger),
+            backoff: PATIENCE,
         };
-        let segment = Segment::new(self.memory, self.card.segment_bytes as usize);
-        let ofi = Conduit::new(self.port, settings, segment);
+        let ofi = Conduit::new(self.port, settings, self.segment).map_err(OfiError::memory("the endpoint"))?;
         let missing = read.iter().enumerate().filter(|(_, card)| card.is_none());
         missing.for_each(|(index, _)| {
             ofi.failure_notifier().lost(rank_of(index, endpoints), am_core::LossCause::Died)
@@ -311,8 +311,9 @@ impl LocalJob {
         let mut opened = Vec::new();
         for _ in 0..ranks {
             let memory = OfiMemory::new(segment_bytes).map_err(OfiError::memory("the segment"))?;
+            let segment = Segment::new(memory, segment_bytes);
             for _ in 0..endpoints {
-                opened.push(Opened::with_memory(config, shape.peers(), memory.clone(), segment_bytes)?);
+                opened.push(Opened::with_segment(config, shape.peers(), segment.clone())?);
             }
         }
         let cards = opened.iter().map(Opened::card).collect();

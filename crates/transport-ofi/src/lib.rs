@@ -1,6 +1,6 @@
 //! Active messages over libfabric (OFI): InfiniBand, Slingshot, EFA, Omni-Path, and TCP, shared memory and UDP on every machine.
 //!
-//! This crate is experimental: see [Known defects](#known-defects).
+//! This crate is experimental: see [Limits](#limits).
 //!
 //! `libfabric.so.1` (1.14 to 2.x) is loaded at run time: building needs nothing, and a machine without it gets one line that says
 //! what to install and what was searched. The transport uses reliable-datagram endpoints (`FI_EP_RDM`) with messages and remote writes.
@@ -13,7 +13,7 @@
 //! | [`wire`] | what that needs from a network: the seam behind which tests put one of their own |
 //! | [`Opened`], [`LocalJob`] | endpoints before they join their job, jobs whose ranks are threads |
 //! | [`OfiConfig`] | settings and their variables |
-//! | [`list`], [`Offer`], [`Verdict`] | what this machine has, what would be taken and why |
+//! | [`list`], [`choose`], [`Offer`], [`Verdict`] | what this machine has, what would be taken and why |
 //! | `sys`, `memory` | libfabric's C interface, and memory that a provider reads and writes; `unsafe` stands there alone |
 //!
 //! # Example
@@ -66,8 +66,8 @@
 //!
 //! # Limits
 //!
-//! * Tried over the providers tcp, shm and udp of libfabric 1.17. Registration of local buffers (`FI_MR_LOCAL`) and of
-//!   endpoint-bound memory (`FI_MR_ENDPOINT`) is written to the manual and was never run: no provider here asks for it.
+//! * Tried over the providers tcp, shm and udp of libfabric 1.17, all on one machine. Registration of local buffers (`FI_MR_LOCAL`) and of
+//!   endpoint-bound memory (`FI_MR_ENDPOINT`) was run over a provider of the tests alone: none here asks for it.
 //! * Messages are neither encrypted nor authenticated: whoever reaches a provider's endpoint can forge them. A number of the job
 //!   in every frame tells strays apart, no more.
 //! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the program has left it
@@ -75,29 +75,14 @@
 //! * A rank that waits spins, then yields, then sleeps for 20 to 500 us at a time, and
 //!   [`Waiting::notify`](am_core::Waiting::notify) has the helper look every 100 us: the completion queue's wait object is not used.
 //! * A rank that is killed is known to be lost when the provider reports a failed operation, or when somebody tells
-//!   ([`FailureNotifier`]). An injected message that fails later names no peer and is not reported.
+//!   ([`FailureNotifier`]). An injected message that fails names no peer: every peer is asked then which frame is due there, and one where
+//!   frames are missing for a second is lost.
+//! * Frames are not sent again: a frame that a reliable provider has given up costs the pair its connection.
 //! * One-sided operations and atomics of the network are not used: `am-pgas` works by messages.
 //! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
 //! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an order that spares it
 //!   that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals when the library is first asked, and writes a
 //!   file where the program crashes (`HFI_NO_BACKTRACE=1` keeps it from that).
-//!
-//! # Known defects
-//!
-//! The crate is experimental.
-//!
-//! * After a fork only the parent may use the endpoint; this is not checked. A child that drops its copy announces a departure in the parent's
-//!   name, and memory is not kept from the child.
-//! * An injected frame that fails later leaves a hole in its sender's sequence: the receiver holds what follows, and the pair hangs.
-//! * A peer that is stopped can take the buffers that all peers share: sends to others are then refused, and a Long payload larger than
-//!   all buffers waits.
-//! * Where a managed provider offers fewer receive buffers than are counted, those that it has are not emptied early.
-//! * Where registrations belong to the endpoint (`FI_MR_ENDPOINT`), receive buffers are deregistered while they are on offer.
-//! * Errors lose the provider's own code.
-//! * The contexts of operations are in a `Box` while the provider writes to them, which Rust's aliasing rules do not allow.
-//! * The conformance suite runs with an absence of 20 ms; with the default of 2 ms it fails on a loaded machine.
-//! * The tests of a misbehaving network have no failing operation and no dying peer, and do not count strays.
-//! * The check of the declarations against the headers runs the compiler in the user's locale.
 
 mod conduit;
 mod config;
@@ -114,5 +99,5 @@ pub use config::OfiConfig;
 pub use error::OfiError;
 pub use job::{LocalJob, LocalOptions, Ofi, Opened};
 pub use memory::OfiMemory;
-pub use provider::{Offer, Verdict, list, version};
+pub use provider::{Offer, Verdict, choose, list, version};
 pub use sys::Port;

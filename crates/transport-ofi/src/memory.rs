@@ -1,15 +1,18 @@
 //! Memory that a provider reads and writes beside the program: segments, and the buffers of messages.
 //!
-//! A [`Region`] is a private mapping of zero pages that stays where it is until it is dropped. [`OfiMemory`] shows one as words, all of
-//! whose accesses are atomic, since peers write there at any time. An [`Arena`] cuts one into buffers, and shows a buffer as bytes only
-//! while the provider does not have it.
+//! A [`Region`] is a private mapping of zero pages that stays where it is until it is dropped, and that is empty in forks.
+//! [`OfiMemory`] shows one as words, all of whose accesses are atomic, since peers write there at any time. An [`Arena`] cuts one into
+//! buffers, and shows a buffer as bytes only while the provider does not have it. [`Contexts`] are the provider's alone. [`Process`]
+//! tells a fork.
 
 use am_core::Memory;
 use memmap2::{MmapMut, MmapRaw};
+use std::ffi::c_void;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Zero pages that do not move.
 pub(crate) struct Region {
@@ -17,11 +20,15 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A region of at least `len` bytes, whole pages, none of which exists before it is touched.
+    /// A region of at least `len` bytes, whole pages, none of which exists before it is touched. In a fork all of it is zero: the
+    /// kernel copies none of its pages, so that those that a provider has pinned stay the parent's.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let page = 4096;
         let len = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { map: MmapRaw::from(MmapMut::map_anon(len)?) })
+        let map = MmapRaw::from(MmapMut::map_anon(len)?);
+        // SAFETY: the range is one whole mapping, which is alive; the advice changes nothing in this process.
+        let outcome = unsafe { libc::madvise(map.as_mut_ptr().cast(), map.len(), libc::MADV_WIPEONFORK) };
+        if outcome == 0 { Ok(Self { map }) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Where it begins.
@@ -53,10 +60,6 @@ impl OfiMemory {
     /// What the system says if it has no room.
     pub fn new(len: usize) -> io::Result<Self> {
         Ok(Self(Arc::new(Region::new(len)?)))
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.0
     }
 }
 
@@ -144,7 +147,58 @@ impl Arena {
     }
 }
 
-// SAFETY: a region is memory of this process; what is reached through it is either atomic (`words`) or guarded by borrows (`Arena`).
+/// Places that a provider writes to while an operation is under way, and whose addresses name operations. Nothing else is made of them:
+/// no reference to one ever exists.
+pub(crate) struct Contexts {
+    region: Region,
+    count: u32,
+}
+
+impl Contexts {
+    /// Bytes of each: those of C's `struct fi_context2`.
+    pub(crate) const BYTES: usize = 64;
+
+    /// So many places.
+    pub(crate) fn new(count: u32) -> io::Result<Self> {
+        let bytes = (count as usize).checked_mul(Self::BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { region: Region::new(bytes)?, count })
+    }
+
+    /// Where a place is.
+    pub(crate) fn place(&self, index: u32) -> *mut c_void {
+        assert!(index < self.count, "there are {} contexts", self.count);
+        self.region.start().wrapping_add(index as usize * Self::BYTES).cast()
+    }
+
+    /// The place that begins at an address; nothing of any other address.
+    pub(crate) fn index(&self, context: *mut c_void) -> Option<u32> {
+        let from = (context as usize).checked_sub(self.region.start() as usize)?;
+        let index = u32::try_from(from / Self::BYTES).ok()?;
+        (from % Self::BYTES == 0 && index < self.count).then_some(index)
+    }
+}
+
+/// The process that something belongs to. Asking costs a load: in a fork the kernel has wiped the word.
+pub(crate) struct Process(Region);
+
+impl Process {
+    /// The process that asks.
+    pub(crate) fn current() -> io::Result<Self> {
+        let region = Region::new(8)?;
+        region.words()[0].store(1, Relaxed);
+        Ok(Self(region))
+    }
+
+    /// Whether another process asks: a fork of it.
+    #[inline]
+    pub(crate) fn is_other(&self) -> bool {
+        // Relaxed: it is written before anybody else can ask.
+        self.0.words()[0].load(Relaxed) == 0
+    }
+}
+
+// SAFETY: a region is memory of this process; what is reached through it is atomic (`words`), guarded by borrows (`Arena`), or an
+// address alone (`Contexts`).
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -162,6 +216,18 @@ mod tests {
         segment.read(9_980, &mut out).unwrap();
         assert_eq!((&out[..10], &out[10..]), (&[0; 10][..], &[7; 10][..]));
         assert!(OfiMemory::new(0).is_ok());
+    }
+
+    #[test]
+    fn contexts_are_told_by_their_addresses() {
+        let contexts = Contexts::new(3).unwrap();
+        for index in 0..3 {
+            assert_eq!(contexts.index(contexts.place(index)), Some(index));
+        }
+        let beyond = contexts.place(2).wrapping_byte_add(Contexts::BYTES);
+        let strangers = [std::ptr::null_mut(), contexts.place(1).wrapping_byte_add(8), beyond];
+        assert_eq!(strangers.map(|place| contexts.index(place)), [None; 3]);
+        assert!(!Process::current().unwrap().is_other());
     }
 
     #[test]

@@ -161,7 +161,7 @@ pub fn version() -> Result<(u32, u32), OfiError> {
 
 /// What would be taken of some offers: the fastest that is no obstacle, the first of several equals.
 fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
-    let chosen = choose(&offers, config);
+    let chosen = best(&offers, config);
     let verdict = |(index, offer): (usize, Offer)| {
         let reason = match (offer.obstacle(config), chosen) {
             (Some(reason), _) => reason,
@@ -179,16 +179,24 @@ fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
     verdicts
 }
 
-fn choose(offers: &[Offer], config: &OfiConfig) -> Option<usize> {
+fn best(offers: &[Offer], config: &OfiConfig) -> Option<usize> {
     let usable = offers.iter().enumerate().filter(|(_, offer)| offer.obstacle(config).is_none());
     usable.min_by_key(|(_, offer)| offer.place()).map(|(index, _)| index)
+}
+
+/// The offer that an endpoint with these settings takes. Blocks while providers look around; allocates.
+///
+/// # Errors
+/// [`OfiError`] if there is no library, or nothing fits.
+pub fn choose(config: &OfiConfig) -> Result<Offer, OfiError> {
+    select(config).map(|(_, _, offer)| offer)
 }
 
 /// The offers, and the number of the one that is taken.
 pub(crate) fn select(config: &OfiConfig) -> Result<(Infos, usize, Offer), OfiError> {
     let infos = Infos::ask(Library::get()?, Query { provider: config.provider.as_deref() })?;
     let offers = infos.offers();
-    if let Some(index) = choose(&offers, config) {
+    if let Some(index) = best(&offers, config) {
         let offer = offers[index].clone();
         return Ok((infos, index, offer));
     }

@@ -41,13 +41,22 @@ pub enum Operation {
     Receive(u32),
 }
 
+/// Why an operation that was started has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// The error number of the network.
+    pub code: i32,
+    /// The provider's own number, 0 where it has none.
+    pub own: i32,
+}
+
 /// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is done; of a receipt, the number of bytes that have come.
     Done(Operation, usize),
-    /// It has failed, with this error number of the network; `None` where it was one that has no number (an injected message).
-    Failed(Option<Operation>, i32),
+    /// It has failed; `None` where it was one that has no number (an injected message).
+    Failed(Option<Operation>, Failure),
 }
 
 /// A network that carries messages and writes memory, for one endpoint. No call blocks or allocates.
@@ -97,4 +106,10 @@ pub trait Wire {
     /// # Errors
     /// The error number of the network if it is broken as a whole.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32>;
+
+    /// What a failure means, for people. Allocates.
+    fn explain(&self, failure: Failure) -> String {
+        let Failure { code, own } = failure;
+        if own == 0 { format!("error {code}") } else { format!("error {code}, the provider's {own}") }
+    }
 }

@@ -4,9 +4,9 @@ use super::Machine;
 use super::peers::Queued;
 use super::send::Outgoing;
 use crate::frame::strip;
-use crate::wire::{Fault, Wire};
+use crate::wire::{Failure, Fault, Wire};
 use am_core::transport::Refused;
-use am_core::{LossCause, Peer, PeerStatus, Resource};
+use am_core::{Peer, PeerStatus, Resource};
 
 /// A Long message under way.
 #[derive(Debug, Default)]
@@ -26,14 +26,19 @@ impl<W: Wire> Machine<W> {
         to != self.me() && len <= self.settings.medium
     }
 
-    /// Whether there are buffers for all parts of a payload, or it is too long for all of them together.
+    /// Whether there are buffers for all parts of a payload, or it is too long for all that a peer may have.
     ///
     /// # Errors
     /// [`Refused::Busy`].
-    pub(super) fn check_parts(&self, to: u32, len: usize) -> Result<(), Refused> {
+    pub(super) fn check_parts(&mut self, to: u32, len: usize) -> Result<(), Refused> {
         let sizes = self.wire.sizes();
-        let parts = len.div_ceil(sizes.chunk_bytes);
-        let wait = to != self.me() && parts <= sizes.chunks as usize && parts > self.free_chunks.len();
+        let parts = u32::try_from(len.div_ceil(sizes.chunk_bytes)).unwrap_or(u32::MAX);
+        let held = self.peers.of(to).chunks;
+        let wait = to != self.me()
+            && parts <= sizes.chunks
+            && self.chunks.could_hold(sizes.chunks, parts)
+            && !self.chunks.has_room_for(held, parts);
+        self.refused |= wait;
         if wait { Err(Refused::Busy(Resource::Interface)) } else { Ok(()) }
     }
 
@@ -91,7 +96,9 @@ impl<W: Wire> Machine<W> {
             if self.known_status(to) != PeerStatus::Active {
                 return None;
             }
-            if let Some(buffer) = self.free_chunks.pop() {
+            let held = self.peers.of(to).chunks;
+            if let Some(buffer) = self.chunks.take(held) {
+                self.peers.of(to).chunks += 1;
                 return Some(buffer);
             }
             self.progress();
@@ -108,12 +115,18 @@ impl<W: Wire> Machine<W> {
         match result {
             Ok(()) => {}
             Err(Fault::Again) => self.enqueue(to, Queued::Write { buffer, len, at, long }),
-            Err(Fault::Failed(_)) => {
-                self.free_chunks.push(buffer);
+            Err(Fault::Failed(code)) => {
+                self.give_chunk(to, buffer);
                 self.part_failed(long);
-                self.lose(to, LossCause::Silent);
+                self.fail(to, Failure { code, own: 0 });
             }
         }
+    }
+
+    /// A peer's chunk is free again.
+    pub(super) fn give_chunk(&mut self, to: u32, buffer: u32) {
+        self.peers.of(to).chunks -= 1;
+        self.chunks.put(buffer);
     }
 
     /// A part that was under way has failed.
@@ -132,8 +145,7 @@ impl<W: Wire> Machine<W> {
     /// A part is written.
     pub(super) fn written(&mut self, buffer: u32) {
         let to = self.under_way[buffer as usize];
-        self.peers.of(to).out -= 1;
-        self.free_chunks.push(buffer);
+        self.give_chunk(to, buffer);
         self.fresh = true;
         let frames = self.wire.sizes().frames;
         self.part_done(self.long_of[(buffer - frames) as usize]);
@@ -155,7 +167,7 @@ impl<W: Wire> Machine<W> {
             if failed {
                 strip(&mut frame);
             }
-            self.enqueue(to, Queued::Spilled(frame));
+            self.enqueue(to, Queued::Frame(frame));
         } else {
             self.spare.push(frame);
         }

@@ -2,8 +2,8 @@
 //!
 //! * `transport` has the contract's calls, `reply_path` the way back;
 //! * `shared` has [`Conduit`]: the state behind a lock, and the helper thread that takes turns at it with the program;
-//! * `send`, `long`, `receive` are the state machine;
-//! * `peers` is what is kept per peer;
+//! * `send`, `long`, `receive`, `aside` are the state machine;
+//! * `peers` is what is kept per peer, `pool` how they share buffers;
 //! * `waiting` passes time, and takes in what others know of the ends of ranks.
 //!
 //! # How messages travel
@@ -20,8 +20,10 @@
 //! refuses waits in a queue of its peer, in order; while one is not empty, requests to that peer are refused
 //! ([`Resource::Interface`](am_core::Resource::Interface)), replies and credits join it.
 
+mod aside;
 mod long;
 mod peers;
+mod pool;
 mod receive;
 mod reply_path;
 mod send;
@@ -37,12 +39,12 @@ pub use waiting::FailureNotifier;
 use peers::{CONTROLS, PeerState};
 
 use crate::frame::Kind;
-use crate::memory::OfiMemory;
-use crate::wire::{Event, Operation, Wire};
+use crate::wire::{Event, Failure, Operation, Wire};
 use am_core::transport::FaultyPeers;
-use am_core::{LossCause, Peer, PeerStatus, Segment, Shape, Span};
+use am_core::{AnyMemory, Instant, LossCause, Peer, PeerStatus, Segment, Shape, Span};
 use long::LongOut;
 use peers::Peers;
+use pool::Pool;
 use send::Outgoing;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -69,22 +71,17 @@ pub struct Settings {
     pub segments: Vec<u64>,
     /// How long a departure may wait for peers that do not answer.
     pub linger: Span,
+    /// How long frames may be missing at a peer, once an injected one has failed, before the peer counts as lost.
+    pub backoff: Span,
 }
 
 impl Settings {
     /// Frames of peers that can be under way to this endpoint at once: the slots that its wire needs.
     pub fn slots(peers: u32, window: u32) -> u32 {
         // Of each peer: its requests, its messages between cores, for each request and message of ours a credit, for each request
-        // a reply, and two for departures.
-        (peers - 1) * (3 * window + 2 * CONTROLS + 2) + 2
+        // a reply, two for departures, and three outside of the sequence.
+        (peers - 1) * (3 * window + 2 * CONTROLS + 5) + 2
     }
-}
-
-/// Something that has arrived and awaits its delivery.
-#[derive(Debug)]
-enum Inbound {
-    Slot(u32, usize),
-    Bytes(Vec<u8>),
 }
 
 /// The state of an endpoint: what its program's thread and its helper take turns at.
@@ -92,11 +89,11 @@ struct Machine<W: Wire> {
     // Before the segment, whose memory it writes to.
     wire: W,
     settings: Settings,
-    segment: Segment<OfiMemory>,
+    segment: Segment<AnyMemory>,
     peers: Peers,
     events: Vec<Event>,
-    free_frames: Vec<u32>,
-    free_chunks: Vec<u32>,
+    frames: Pool,
+    chunks: Pool,
     /// By buffer of the wire: the peer that an operation with it is for.
     under_way: Vec<u32>,
     longs: Vec<LongOut>,
@@ -105,7 +102,8 @@ struct Machine<W: Wire> {
     long_of: Vec<usize>,
     /// Memory for frames and payloads, kept for the next.
     spare: Vec<Vec<u8>>,
-    ready: VecDeque<Inbound>,
+    /// What has arrived and awaits its delivery. Its slots are on offer again: what nobody takes must not keep credits from coming.
+    ready: VecDeque<Vec<u8>>,
     /// Slots that the wire did not take.
     unposted: Vec<u32>,
     /// Peers that credits are owed to, and for which something waits.
@@ -113,6 +111,15 @@ struct Machine<W: Wire> {
     waiting: Vec<u32>,
     /// Peers that leave and wait for a last word.
     answers: Vec<u32>,
+    /// Frames outside of the sequence that are still to be sent, and peers of which nobody knows whether they have all frames.
+    asides: Vec<(u32, Kind)>,
+    probing: Vec<u32>,
+    /// The time, while it has to be known.
+    now: Option<Instant>,
+    /// The latest failure of the wire, and towards whom.
+    last_failure: Option<(Option<u32>, Failure)>,
+    /// A request was refused for want of buffers.
+    refused: bool,
     polls_before_flush: u32,
     /// Requests and messages between cores under way, over all peers.
     unhandled: u64,
@@ -136,7 +143,7 @@ struct Machine<W: Wire> {
 }
 
 impl<W: Wire> Machine<W> {
-    fn new(wire: W, settings: Settings, segment: Segment<OfiMemory>) -> Self {
+    fn new(wire: W, settings: Settings, segment: Segment<AnyMemory>) -> Self {
         let (sizes, shape, me) = (wire.sizes(), settings.shape, settings.me);
         assert!(me.0 < shape.peers() && settings.segments.len() == shape.ranks as usize, "settings fit the shape");
         assert!(sizes.frame_bytes >= frame_bytes(settings.medium), "messages fit the wire's buffers");
@@ -147,18 +154,23 @@ impl<W: Wire> Machine<W> {
             segment,
             peers: Peers::new(shape.peers()),
             events: Vec::with_capacity(EVENTS),
-            free_frames: (0..sizes.frames).rev().collect(),
-            free_chunks: (sizes.frames..sizes.frames + sizes.chunks).rev().collect(),
+            frames: Pool::new(0..sizes.frames, shape.peers() - 1),
+            chunks: Pool::new(sizes.frames..sizes.frames + sizes.chunks, shape.peers() - 1),
             under_way: vec![0; buffers],
             longs: Vec::new(),
             free_longs: Vec::new(),
             long_of: vec![0; sizes.chunks as usize],
             spare: Vec::new(),
-            ready: VecDeque::with_capacity(sizes.slots as usize),
+            ready: VecDeque::new(),
             unposted: Vec::new(),
             pending_credit: Vec::new(),
             waiting: Vec::new(),
             answers: Vec::new(),
+            asides: Vec::new(),
+            probing: Vec::new(),
+            now: None,
+            last_failure: None,
+            refused: false,
             polls_before_flush: 0,
             unhandled: 0,
             last_busy_peer: 0,
@@ -211,7 +223,10 @@ impl<W: Wire> Machine<W> {
         }
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        if self.wire.poll(&mut events).is_err() && !std::mem::replace(&mut self.broken, true) {
+        if let Err(code) = self.wire.poll(&mut events)
+            && !std::mem::replace(&mut self.broken, true)
+        {
+            self.last_failure = Some((None, Failure { code, own: 0 }));
             self.fresh = true;
         }
         for event in &events {
@@ -224,17 +239,17 @@ impl<W: Wire> Machine<W> {
                     self.strays += 1;
                     self.post(slot);
                 }
-                Event::Failed(Some(Operation::Send(buffer)), _) => {
+                Event::Failed(Some(Operation::Send(buffer)), failure) => {
                     let to = self.under_way[buffer as usize];
-                    self.lose(to, LossCause::Silent);
+                    self.fail(to, failure);
                     self.sent(buffer);
                 }
-                Event::Failed(Some(Operation::Write(buffer)), _) => {
+                Event::Failed(Some(Operation::Write(buffer)), failure) => {
                     let to = self.under_way[buffer as usize];
-                    self.lose(to, LossCause::Silent);
+                    self.fail(to, failure);
                     self.write_failed(buffer);
                 }
-                Event::Failed(None, _) => {}
+                Event::Failed(None, failure) => self.doubt(failure),
             }
         }
         self.events = events;
@@ -246,6 +261,12 @@ impl<W: Wire> Machine<W> {
         }
         if !self.answers.is_empty() {
             self.acknowledge_departures();
+        }
+        if !self.probing.is_empty() {
+            self.ask_doubtful();
+        }
+        if !self.asides.is_empty() {
+            self.send_asides();
         }
     }
 

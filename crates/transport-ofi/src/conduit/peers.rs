@@ -1,7 +1,7 @@
 //! What an endpoint keeps per peer, made when it first has to do with it: jobs may have many ranks.
 
 use crate::frame::Credits;
-use am_core::PeerStatus;
+use am_core::{Instant, PeerStatus};
 use std::collections::VecDeque;
 
 /// Messages between cores that may be under way to a peer besides all requests, so that no flood of these gets in their way.
@@ -10,12 +10,23 @@ pub(crate) const CONTROLS: u32 = 4;
 /// Something that waits until the wire takes it.
 #[derive(Debug)]
 pub(super) enum Queued {
-    /// A composed frame in a buffer of the wire.
-    Frame { buffer: u32, len: usize },
-    /// A composed frame in memory of the conduit's own, since no buffer was free.
-    Spilled(Vec<u8>),
+    /// A composed frame, in memory of the conduit's own: what waits holds no buffer that others could use.
+    Frame(Vec<u8>),
     /// A part of a Long payload, and the Long that it belongs to.
     Write { buffer: u32, len: usize, at: u64, long: usize },
+}
+
+/// What a peer is asked after an injected frame has failed of which nobody knows whose it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Probe {
+    /// The frames with lower numbers were sent before the first question: with all of them there, none was lost.
+    pub(super) number: Option<u32>,
+    /// A question is under way.
+    pub(super) asked: bool,
+    /// When the next one may be.
+    pub(super) next: Option<Instant>,
+    /// Since when frames are known to be missing.
+    pub(super) missing: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -42,9 +53,16 @@ pub(super) struct PeerState {
     /// What waits until the wire takes it, and whether the peer is in the list of those for which something waits.
     pub(super) queue: VecDeque<Queued>,
     pub(super) waiting: bool,
-    /// Operations of the wire under way, and Longs of which parts are.
-    pub(super) out: u32,
+    /// Buffers that it has: of frames under way, of parts that wait or are under way; and Longs of which parts are.
+    pub(super) frames: u32,
+    pub(super) chunks: u32,
     pub(super) longs: u32,
+    /// Whether frames were injected since it was last known that all had come.
+    pub(super) injected: bool,
+    /// Of a peer that is asked which frame is due there: what it has to say, and until when.
+    pub(super) probe: Option<Probe>,
+    /// How often it may still be told that it is lost here.
+    pub(super) words: u8,
     /// How it has left, if it has said so.
     pub(super) left: Option<PeerStatus>,
     /// It was told that this endpoint leaves, and knows it.
@@ -55,7 +73,7 @@ pub(super) struct PeerState {
 impl PeerState {
     /// Whether something of this endpoint is still on its way.
     pub(super) fn is_busy(&self) -> bool {
-        self.out != 0 || self.longs != 0 || !self.queue.is_empty()
+        self.frames != 0 || self.longs != 0 || !self.queue.is_empty()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Receiving: what arrives is put into the order of its sender, its credits count, and it goes to the sink.
 
 use super::peers::CONTROLS;
-use super::{Inbound, Machine, Settings};
+use super::{Machine, Settings};
 use crate::frame::{Credits, Header, Kind, Malformed};
 use crate::wire::{Fault, Wire};
 use am_core::{LossCause, Peer, PeerStatus, Words};
@@ -52,9 +52,14 @@ impl<W: Wire> Machine<W> {
         if self.faulty.contains(Peer(from)) {
             return self.post(slot);
         }
+        if kind.is_aside() {
+            self.post(slot);
+            return self.take_aside(from, kind, sequence);
+        }
         let ahead = sequence.wrapping_sub(self.peers.of(from).next_in);
         if ahead == 0 {
-            self.accept(from, (kind, how), Inbound::Slot(slot, len));
+            let copy = self.take_out(slot, len);
+            self.accept(from, (kind, how), copy);
             return self.accept_held(from);
         }
         let held = self.peers.of(from).held.iter().any(|(other, _)| *other == sequence);
@@ -63,10 +68,16 @@ impl<W: Wire> Machine<W> {
             self.post(slot);
             return self.lose(from, LossCause::Faulty);
         }
+        let copy = self.take_out(slot, len);
+        self.peers.of(from).held.push((sequence, copy));
+    }
+
+    /// A copy of what has arrived in a slot, which is on offer again.
+    fn take_out(&mut self, slot: u32, len: usize) -> Vec<u8> {
         let mut copy = self.memory();
         copy.extend_from_slice(&self.wire.arrived(slot)[..len]);
-        self.peers.of(from).held.push((sequence, copy));
         self.post(slot);
+        copy
     }
 
     fn stray(&mut self, slot: u32) {
@@ -82,33 +93,26 @@ impl<W: Wire> Machine<W> {
             let Some(place) = peer.held.iter().position(|(sequence, _)| *sequence == next) else { return };
             let (_, bytes) = peer.held.swap_remove(place);
             let kind = Header::kind(&bytes).expect("it was read when it came");
-            self.accept(from, kind, Inbound::Bytes(bytes));
+            self.accept(from, kind, bytes);
         }
     }
 
     /// Takes in a frame whose turn it is.
-    fn accept(&mut self, from: u32, (kind, how): (Kind, u8), frame: Inbound) {
+    fn accept(&mut self, from: u32, (kind, how): (Kind, u8), frame: Vec<u8>) {
         let peer = self.peers.of(from);
         peer.next_in = peer.next_in.wrapping_add(1);
         match kind {
             Kind::Departure => {
-                self.release(frame);
+                self.spare.push(frame);
                 self.take_leave(from, how);
             }
             Kind::DepartureAck => {
                 peer.heard = true;
-                self.release(frame);
+                self.spare.push(frame);
             }
             // Nobody will look at it.
-            _ if self.departing => self.release(frame),
+            _ if self.departing => self.spare.push(frame),
             _ => self.ready.push_back(frame),
-        }
-    }
-
-    pub(super) fn release(&mut self, frame: Inbound) {
-        match frame {
-            Inbound::Slot(slot, _) => self.post(slot),
-            Inbound::Bytes(bytes) => self.spare.push(bytes),
         }
     }
 
@@ -133,19 +137,9 @@ impl<W: Wire> Machine<W> {
         }
     }
 
-    /// The next message that has arrived, for the sink; its slot is free again before its handler runs, whose reply lets the next
-    /// request come.
+    /// The next message that has arrived, for the sink.
     pub(super) fn take(&mut self) -> Option<Delivery> {
-        while let Some(frame) = self.ready.pop_front() {
-            let bytes = match frame {
-                Inbound::Bytes(bytes) => bytes,
-                Inbound::Slot(slot, len) => {
-                    let mut copy = self.memory();
-                    copy.extend_from_slice(&self.wire.arrived(slot)[..len]);
-                    self.post(slot);
-                    copy
-                }
-            };
+        while let Some(bytes) = self.ready.pop_front() {
             self.fresh = true;
             let from = Header::origin(&bytes).expect("it was read when it came").from;
             match self.open(from, &bytes) {
@@ -167,7 +161,9 @@ impl<W: Wire> Machine<W> {
         self.place(&header, rest)?;
         self.collect(from, header.credits)?;
         match header.kind {
-            Kind::Credit | Kind::Departure | Kind::DepartureAck => return Ok(None),
+            Kind::Credit | Kind::Departure | Kind::DepartureAck | Kind::Probe | Kind::Due | Kind::Severed => {
+                return Ok(None);
+            }
             Kind::Request(_) | Kind::OneWay(_) => {
                 self.count(from, Credits { handled: 1, freed: header.kind.allows_reply().into(), controls: 0 })?;
             }

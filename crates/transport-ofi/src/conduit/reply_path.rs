@@ -5,15 +5,15 @@ use super::{Conduit, Machine};
 use crate::frame::{Credits, Kind};
 use crate::wire::Wire;
 use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
-use am_core::{Peer, PeerStatus, Words};
+use am_core::{Memory, Peer, PeerStatus, Words};
 
 const HANDLED: Credits = Credits { handled: 1, freed: 0, controls: 0 };
 const FREED: Credits = Credits { handled: 0, freed: 1, controls: 0 };
 const BOTH: Credits = Credits { handled: 1, freed: 1, controls: 0 };
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
-pub(super) struct ConduitReplyPath<'t, W: Wire> {
-    conduit: &'t mut Conduit<W>,
+pub(super) struct ConduitReplyPath<'t, W: Wire, M: Memory> {
+    conduit: &'t mut Conduit<W, M>,
     to: u32,
     /// Whether a reply is allowed.
     allowed: bool,
@@ -22,14 +22,14 @@ pub(super) struct ConduitReplyPath<'t, W: Wire> {
     used: bool,
 }
 
-impl<'t, W: Wire> ConduitReplyPath<'t, W> {
+impl<'t, W: Wire, M: Memory + Clone> ConduitReplyPath<'t, W, M> {
     /// The way back for a request that is being handled.
-    pub(super) fn of_request(conduit: &'t mut Conduit<W>, to: u32, allowed: bool) -> Self {
+    pub(super) fn of_request(conduit: &'t mut Conduit<W, M>, to: u32, allowed: bool) -> Self {
         Self { conduit, to, allowed, handling: true, used: false }
     }
 
     /// A way back that had been detached.
-    pub(super) fn of_key(conduit: &'t mut Conduit<W>, key: PendingKey) -> Self {
+    pub(super) fn of_key(conduit: &'t mut Conduit<W, M>, key: PendingKey) -> Self {
         Self { conduit, to: key.to.0, allowed: key.tag != 0, handling: false, used: false }
     }
 
@@ -40,6 +40,9 @@ impl<'t, W: Wire> ConduitReplyPath<'t, W> {
     }
 
     fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
+        if self.conduit.is_elsewhere() {
+            return Err(ReplyPathGone);
+        }
         // One turn at the state: the helper must not send the credit ahead of the reply.
         let mut machine = self.conduit.lock();
         self.check(&machine)?;
@@ -63,7 +66,7 @@ impl<'t, W: Wire> ConduitReplyPath<'t, W> {
     }
 }
 
-impl<W: Wire> ReplyPath for ConduitReplyPath<'_, W> {
+impl<W: Wire, M: Memory + Clone> ReplyPath for ConduitReplyPath<'_, W, M> {
     fn bound(&self) -> usize {
         if self.allowed { self.conduit.medium } else { 0 }
     }
@@ -91,14 +94,20 @@ impl<W: Wire> ReplyPath for ConduitReplyPath<'_, W> {
         fill: &mut Fill<'_>,
     ) -> Result<(), ReplyPathGone> {
         assert!(len <= self.bound(), "the core checks the bound of a reply");
+        if self.conduit.is_elsewhere() {
+            return Err(ReplyPathGone);
+        }
         let mut machine = self.conduit.lock();
         self.check(&machine)?;
         let mut payload = machine.memory();
         drop(machine);
         payload.resize(len, 0);
         fill(&mut Buffer(&mut payload));
+        // The program may have forked while it filled the buffer.
         let result = self.transmit(handler, args, Body::Copy(&payload));
-        self.conduit.lock().spare.push(payload);
+        if !self.conduit.is_elsewhere() {
+            self.conduit.lock().spare.push(payload);
+        }
         result
     }
 
@@ -108,7 +117,7 @@ impl<W: Wire> ReplyPath for ConduitReplyPath<'_, W> {
     }
 }
 
-impl<W: Wire> Drop for ConduitReplyPath<'_, W> {
+impl<W: Wire, M: Memory> Drop for ConduitReplyPath<'_, W, M> {
     fn drop(&mut self) {
         let bare = !self.used && self.allowed;
         let credits = match (self.handling, bare) {
@@ -117,6 +126,9 @@ impl<W: Wire> Drop for ConduitReplyPath<'_, W> {
             (false, true) => FREED,
             (false, false) => return,
         };
+        if self.conduit.is_elsewhere() {
+            return;
+        }
         let mut machine = self.conduit.lock();
         machine.bare_given += u64::from(bare);
         machine.owe(self.to, credits);

@@ -1,11 +1,11 @@
 //! Sending: admission, frames, queues of what the wire refuses, and the credits that are owed to others.
 
+use super::Machine;
 use super::peers::{CONTROLS, Queued};
-use super::{Inbound, Machine};
 use crate::frame::{Credits, Header, Kind, Origin};
-use crate::wire::{Fault, Wire};
+use crate::wire::{Failure, Fault, Wire};
 use am_core::transport::{Refused, ReplyBound};
-use am_core::{LossCause, Peer, PeerStatus, Resource, Words};
+use am_core::{Peer, PeerStatus, Resource, Words};
 
 /// What a request has taken, given back if it is not sent.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,8 @@ impl<W: Wire> Machine<W> {
             let some = matches!(reply, ReplyBound::UpTo(1..));
             return busy(if some { Resource::ReplyBytes } else { Resource::ReplyFrames });
         }
-        if to != self.settings.me && (!peer.queue.is_empty() || self.free_frames.is_empty()) {
+        if to != self.settings.me && (!peer.queue.is_empty() || !self.frames.has_room(peer.frames)) {
+            self.refused = true;
             return busy(Resource::Interface);
         }
         if kind == Kind::Control {
@@ -98,23 +99,29 @@ impl<W: Wire> Machine<W> {
         if to == self.me() {
             let mut bytes = self.memory();
             compose(&mut bytes, &header, frame);
-            self.ready.push_back(Inbound::Bytes(bytes));
+            self.ready.push_back(bytes);
             return;
         }
-        let free = if self.peers.of(to).queue.is_empty() { self.free_frames.pop() } else { None };
+        let peer = self.peers.of(to);
+        let free = if peer.queue.is_empty() { self.frames.take(peer.frames) } else { None };
         let Some(buffer) = free else {
             let mut bytes = self.memory();
             compose(&mut bytes, &header, frame);
-            self.enqueue(to, Queued::Spilled(bytes));
+            self.enqueue(to, Queued::Frame(bytes));
             return;
         };
         let len = header.compose(self.wire.buffer(buffer), frame.args, frame.payload);
         match self.post_frame(to, buffer, len) {
             Ok(()) => {}
-            Err(Fault::Again) => self.enqueue(to, Queued::Frame { buffer, len }),
-            Err(Fault::Failed(_)) => {
-                self.free_frames.push(buffer);
-                self.lose(to, LossCause::Silent);
+            Err(Fault::Again) => {
+                let mut bytes = self.memory();
+                bytes.extend_from_slice(&self.wire.buffer(buffer)[..len]);
+                self.frames.put(buffer);
+                self.enqueue(to, Queued::Frame(bytes));
+            }
+            Err(Fault::Failed(code)) => {
+                self.frames.put(buffer);
+                self.fail(to, Failure { code, own: 0 });
             }
         }
     }
@@ -133,11 +140,12 @@ impl<W: Wire> Machine<W> {
         let last = self.departing || self.peers.of(to).left.is_some();
         if len <= self.wire.sizes().inject && !last {
             self.wire.inject(to, buffer, len)?;
-            self.free_frames.push(buffer);
+            self.frames.put(buffer);
+            self.peers.of(to).injected = true;
         } else {
             self.wire.send(to, buffer, len)?;
             self.under_way[buffer as usize] = to;
-            self.peers.of(to).out += 1;
+            self.peers.of(to).frames += 1;
         }
         Ok(())
     }
@@ -165,7 +173,6 @@ impl<W: Wire> Machine<W> {
         self.under_way[buffer as usize] = to;
         let frames = self.wire.sizes().frames;
         self.long_of[(buffer - frames) as usize] = long;
-        self.peers.of(to).out += 1;
         Ok(())
     }
 
@@ -187,27 +194,30 @@ impl<W: Wire> Machine<W> {
     }
 
     fn flush_queue(&mut self, to: u32) {
-        while let Some(item) = self.peers.of(to).queue.pop_front() {
-            let (result, item) = match item {
-                Queued::Frame { buffer, len } => (self.post_frame(to, buffer, len), item),
-                Queued::Write { buffer, len, at, long } => (self.post_part(to, buffer, (len, at), long), item),
-                Queued::Spilled(bytes) => {
-                    let Some(buffer) = self.free_frames.pop() else {
-                        self.peers.of(to).queue.push_front(Queued::Spilled(bytes));
-                        return;
-                    };
-                    let len = bytes.len();
-                    self.wire.buffer(buffer)[..len].copy_from_slice(&bytes);
-                    self.spare.push(bytes);
-                    (self.post_frame(to, buffer, len), Queued::Frame { buffer, len })
-                }
+        loop {
+            let peer = self.peers.of(to);
+            let Some(item) = peer.queue.pop_front() else { return };
+            let result = match &item {
+                Queued::Write { buffer, len, at, long } => self.post_part(to, *buffer, (*len, *at), *long),
+                Queued::Frame(bytes) => match self.frames.take(peer.frames) {
+                    None => Err(Fault::Again),
+                    Some(buffer) => {
+                        self.wire.buffer(buffer)[..bytes.len()].copy_from_slice(bytes);
+                        let posted = self.post_frame(to, buffer, bytes.len());
+                        if posted.is_err() {
+                            self.frames.put(buffer);
+                        }
+                        posted
+                    }
+                },
             };
-            match result {
-                Ok(()) => {}
-                Err(fault) => {
+            match (result, item) {
+                (Ok(()), Queued::Frame(bytes)) => self.spare.push(bytes),
+                (Ok(()), Queued::Write { .. }) => {}
+                (Err(fault), item) => {
                     self.peers.of(to).queue.push_front(item);
-                    if let Fault::Failed(_) = fault {
-                        self.lose(to, LossCause::Silent);
+                    if let Fault::Failed(code) = fault {
+                        self.fail(to, Failure { code, own: 0 });
                         self.drop_queue(to);
                     }
                     return;
@@ -220,10 +230,9 @@ impl<W: Wire> Machine<W> {
     pub(super) fn drop_queue(&mut self, to: u32) {
         while let Some(item) = self.peers.of(to).queue.pop_front() {
             match item {
-                Queued::Frame { buffer, .. } => self.free_frames.push(buffer),
-                Queued::Spilled(bytes) => self.spare.push(bytes),
+                Queued::Frame(bytes) => self.spare.push(bytes),
                 Queued::Write { buffer, long, .. } => {
-                    self.free_chunks.push(buffer);
+                    self.give_chunk(to, buffer);
                     self.part_failed(long);
                 }
             }
@@ -233,10 +242,10 @@ impl<W: Wire> Machine<W> {
     /// The wire is done with a frame.
     pub(super) fn sent(&mut self, buffer: u32) {
         let to = self.under_way[buffer as usize];
-        self.peers.of(to).out -= 1;
-        // Requests that found no buffer may be sent again.
-        self.fresh |= self.free_frames.is_empty();
-        self.free_frames.push(buffer);
+        // Requests that were refused for want of buffers may be sent again.
+        self.fresh |= std::mem::take(&mut self.refused);
+        self.peers.of(to).frames -= 1;
+        self.frames.put(buffer);
     }
 
     /// Notes what a peer has a right to know.

@@ -2,11 +2,11 @@
 
 use super::waiting::{FailureNotifier, Notices, Patience};
 use super::{Machine, Settings};
-use crate::memory::OfiMemory;
+use crate::memory::{OfiMemory, Process};
 use crate::wire::Wire;
 use am_core::time::Clock;
 use am_core::transport::{Departure, Membership, Notify};
-use am_core::{Limits, Peer, Segment, Shape};
+use am_core::{Limits, Memory, Peer, Segment, Shape};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -22,14 +22,20 @@ const WATCH: Duration = Duration::from_micros(100);
 /// After the first messages to a peer nothing is allocated per message. Calls do not block, but for a Long payload larger than the
 /// wire's buffers together. A helper thread, if it has one, carries the wire on while the program does not; handlers run without the
 /// lock, so that it does so while one runs for long.
-pub struct Conduit<W: Wire> {
+///
+/// # After `fork`
+/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Forked`](am_core::LossCause::Forked)): sends
+/// and waits fail, polls find nothing, and dropping it tells nobody. The memory of [`OfiMemory`] is empty there. The kernel has to have
+/// `MADV_WIPEONFORK` (Linux 4.14).
+pub struct Conduit<W: Wire, M: Memory = OfiMemory> {
     machine: Arc<Mutex<Machine<W>>>,
     pub(super) notices: Arc<Notices>,
     helper: Option<JoinHandle<()>>,
+    process: Process,
     pub(super) me: Peer,
     pub(super) shape: Shape,
     pub(super) limits: Limits,
-    pub(super) segment: Segment<OfiMemory>,
+    pub(super) segment: Segment<M>,
     pub(super) segments: Vec<u64>,
     pub(super) medium: usize,
     pub(super) window: u32,
@@ -40,23 +46,30 @@ pub struct Conduit<W: Wire> {
     pub(super) when_departed: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl<W: Wire> fmt::Debug for Conduit<W> {
+impl<W: Wire, M: Memory> fmt::Debug for Conduit<W, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conduit").field("me", &self.me).field("shape", &self.shape).finish_non_exhaustive()
     }
 }
 
-impl<W: Wire> Conduit<W> {
+impl<W: Wire, M: Memory> Conduit<W, M> {
     /// An endpoint over a wire all of whose slots are on offer, with a segment that the wires of peers can write to, and without a
     /// helper. Allocates.
     ///
+    /// # Errors
+    /// What the system says if it has no memory for the mark that tells forks.
+    ///
     /// # Panics
     /// If the settings contradict the shape, or messages do not fit the wire's buffers.
-    pub fn new(wire: W, settings: Settings, segment: Segment<OfiMemory>) -> Self {
+    pub fn new(wire: W, settings: Settings, segment: Segment<M>) -> io::Result<Self>
+    where
+        M: Clone + Send + Sync + 'static,
+    {
         let Settings { me, shape, medium, window, .. } = settings;
         let segments = settings.segments.clone();
-        let machine = Machine::new(wire, settings, segment.clone());
-        Self {
+        let machine = Machine::new(wire, settings, segment.erase());
+        Ok(Self {
+            process: Process::current()?,
             notices: Arc::clone(&machine.notices),
             machine: Arc::new(Mutex::new(machine)),
             helper: None,
@@ -71,7 +84,7 @@ impl<W: Wire> Conduit<W> {
             clock: Clock::start(),
             departed: false,
             when_departed: None,
-        }
+        })
     }
 
     /// Starts the helper thread, which carries the wire on once the program has not done so for `absence`.
@@ -83,16 +96,25 @@ impl<W: Wire> Conduit<W> {
         W: Send + 'static,
     {
         let (machine, notices) = (Arc::clone(&self.machine), Arc::clone(&self.notices));
-        let help = move || help(&machine, &notices, absence);
+        let clock = self.clock;
+        let help = move || help(&machine, &notices, absence, &clock);
         self.helper = Some(std::thread::Builder::new().name("ofi helper".into()).spawn(help)?);
         Ok(self)
     }
 
-    /// The state. Whoever holds it must not call a handler.
+    /// Whether this process is a fork of the endpoint's: nothing of it may be used then, and its lock may be held for ever.
+    #[inline]
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.process.is_other()
+    }
+
+    /// The state. Whoever holds it must not call a handler; in a fork nobody may ask for it.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Machine<W>> {
         // A panic while it was held was this crate's own; what follows can only be worse without the departure.
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        machine.set_time(|| self.clock.now());
+        machine
     }
 
     /// What tells this endpoint of the ends of ranks that others know of, such as the job's launcher. Without it a rank whose process
@@ -103,7 +125,21 @@ impl<W: Wire> Conduit<W> {
 
     /// Frames that have come and that nobody of this job can have sent. They are dropped.
     pub fn strays(&self) -> u64 {
-        self.lock().strays
+        if self.is_elsewhere() { 0 } else { self.lock().strays }
+    }
+
+    /// The latest failure of the network, for people: towards whom, the network's error, and the provider's own. Allocates.
+    pub fn last_failure(&self) -> Option<String> {
+        if self.is_elsewhere() {
+            return None;
+        }
+        let machine = self.lock();
+        let (to, failure) = machine.last_failure?;
+        let what = machine.wire.explain(failure);
+        Some(match to {
+            Some(to) => format!("towards rank {}: {what}", self.shape.address(Peer(to)).rank),
+            None => what,
+        })
     }
 
     /// Has a function called when this endpoint has departed, on its thread.
@@ -118,6 +154,9 @@ impl<W: Wire> Conduit<W> {
 
     /// Has somebody called when something comes, which the helper finds out.
     pub(super) fn arm(&mut self, waker: &Waker) -> Notify {
+        if self.is_elsewhere() {
+            return Notify::Ready;
+        }
         let mut machine = self.lock();
         machine.pay_all();
         machine.progress();
@@ -135,7 +174,7 @@ impl<W: Wire> Conduit<W> {
 }
 
 /// Carries the wire on while the program does not, until the endpoint is no more.
-fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Duration) {
+fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Duration, clock: &Clock) {
     let (mut turns, mut rest) = (u64::MAX, absence);
     while notices.rest(rest) {
         let mut machine = match machine.try_lock() {
@@ -149,6 +188,7 @@ fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Durati
             rest = absence;
             continue;
         }
+        machine.set_time(|| clock.now());
         machine.pay_all();
         machine.progress();
         rest = absence;
@@ -163,8 +203,14 @@ fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Durati
     }
 }
 
-impl<W: Wire> Drop for Conduit<W> {
+impl<W: Wire, M: Memory> Drop for Conduit<W, M> {
     fn drop(&mut self) {
+        if self.is_elsewhere() {
+            // Its state, its connections and its helper are the parent's.
+            std::mem::forget(Arc::clone(&self.machine));
+            std::mem::forget(self.helper.take());
+            return;
+        }
         // Reached without a departure by a rank that never attached.
         if !self.departed {
             self.depart(Departure::of_drop());

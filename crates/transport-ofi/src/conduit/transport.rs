@@ -14,7 +14,9 @@ use am_core::transport::{
     Arrival, Body, Buffer, CreditSnapshot, Departure, Membership, Notify, PayloadWriter, PendingKey, Refused,
     ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
-use am_core::{Category, Instant, Limits, Payload, Peer, PeerStatus, Rank, Segment, Shape, Span, Words};
+use am_core::{
+    Category, Instant, Limits, LossCause, Memory, Payload, Peer, PeerStatus, Rank, Segment, Shape, Span, Words,
+};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -22,6 +24,9 @@ use std::time::Duration;
 const CREDIT_FLUSH_POLLS: u32 = 16;
 /// How long a departure waits for peers that leave, too, to take over its last word.
 const PARTING: Span = Span::from_millis(200);
+
+/// What every peer is in a fork.
+const FORKED: PeerStatus = PeerStatus::Lost(LossCause::Forked);
 
 fn kind(category: Category, reply: ReplyBound) -> Kind {
     match reply {
@@ -36,9 +41,7 @@ impl<W: Wire> Machine<W> {
     fn announce_departure(&mut self, how: Departure, clock: &Clock) {
         self.pay_all();
         self.departing = true;
-        while let Some(frame) = self.ready.pop_front() {
-            self.release(frame);
-        }
+        self.spare.extend(self.ready.drain(..));
         let handler = match how {
             Departure::Finished => departure::FINISHED,
             Departure::Left => departure::LEFT,
@@ -49,6 +52,7 @@ impl<W: Wire> Machine<W> {
         let began = clock.now();
         let mut tries = 0u32;
         loop {
+            self.set_time(|| clock.now());
             self.progress();
             // The last word follows when nothing else is under way; who has left meanwhile gets an answer in its place.
             untold.retain(|&to| {
@@ -87,8 +91,8 @@ impl<W: Wire> Machine<W> {
 
 /// A reserved Medium request.
 #[derive(Debug)]
-pub struct ConduitSlot<'t, W: Wire> {
-    conduit: &'t mut Conduit<W>,
+pub struct ConduitSlot<'t, W: Wire, M: Memory = OfiMemory> {
+    conduit: &'t mut Conduit<W, M>,
     to: Peer,
     header: RequestHeader,
     args: Words,
@@ -97,7 +101,7 @@ pub struct ConduitSlot<'t, W: Wire> {
     admitted: Option<Admitted>,
 }
 
-impl<W: Wire> PayloadWriter for ConduitSlot<'_, W> {
+impl<W: Wire, M: Memory> PayloadWriter for ConduitSlot<'_, W, M> {
     fn len(&self) -> usize {
         self.payload.len()
     }
@@ -107,9 +111,9 @@ impl<W: Wire> PayloadWriter for ConduitSlot<'_, W> {
     }
 }
 
-impl<W: Wire> Slot for ConduitSlot<'_, W> {
+impl<W: Wire, M: Memory> Slot for ConduitSlot<'_, W, M> {
     fn commit(mut self) {
-        if self.admitted.take().is_none() {
+        if self.conduit.is_elsewhere() || self.admitted.take().is_none() {
             return;
         }
         let (kind, handler) = (kind(Category::Medium, self.header.reply), self.header.handler);
@@ -118,8 +122,11 @@ impl<W: Wire> Slot for ConduitSlot<'_, W> {
     }
 }
 
-impl<W: Wire> Drop for ConduitSlot<'_, W> {
+impl<W: Wire, M: Memory> Drop for ConduitSlot<'_, W, M> {
     fn drop(&mut self) {
+        if self.conduit.is_elsewhere() {
+            return;
+        }
         if let Some(admitted) = self.admitted.take() {
             self.conduit.lock().withdraw(self.to.0, admitted);
         }
@@ -128,7 +135,7 @@ impl<W: Wire> Drop for ConduitSlot<'_, W> {
     }
 }
 
-impl<W: Wire> Membership for Conduit<W> {
+impl<W: Wire, M: Memory> Membership for Conduit<W, M> {
     fn local_peer(&self) -> Peer {
         self.me
     }
@@ -138,15 +145,19 @@ impl<W: Wire> Membership for Conduit<W> {
     }
 
     fn losses(&self) -> u32 {
-        self.lock().losses()
+        if self.is_elsewhere() { self.shape.peers() } else { self.lock().losses() }
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
-        self.lock().known_status(peer.0)
+        if self.is_elsewhere() { FORKED } else { self.lock().known_status(peer.0) }
+    }
+
+    fn is_fork(&self) -> bool {
+        self.is_elsewhere()
     }
 
     fn depart(&mut self, how: Departure) {
-        if std::mem::replace(&mut self.departed, true) {
+        if self.is_elsewhere() || std::mem::replace(&mut self.departed, true) {
             return;
         }
         self.lock().announce_departure(how, &self.clock);
@@ -156,9 +167,9 @@ impl<W: Wire> Membership for Conduit<W> {
     }
 }
 
-impl<W: Wire> Waiting for Conduit<W> {
+impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        if self.lock().look() {
+        if self.is_elsewhere() || self.lock().look() {
             return;
         }
         match self.patience.next() {
@@ -188,11 +199,11 @@ impl<W: Wire> Waiting for Conduit<W> {
     }
 }
 
-impl<W: Wire> Transport for Conduit<W> {
-    type Memory = OfiMemory;
+impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
+    type Memory = M;
     type Room = Admitted;
     type Slot<'t>
-        = ConduitSlot<'t, W>
+        = ConduitSlot<'t, W, M>
     where
         Self: 't;
 
@@ -201,6 +212,7 @@ impl<W: Wire> Transport for Conduit<W> {
     }
 
     fn send(&mut self, to: Peer, header: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
+        self.usable()?;
         let (payload, at) = body.parts();
         let (kind, handler) = (kind(body.category(), header.reply), header.handler);
         let mut machine = self.lock();
@@ -218,6 +230,7 @@ impl<W: Wire> Transport for Conduit<W> {
     }
 
     fn reserve(&mut self, to: Peer, header: RequestHeader, _: &Words, len: usize) -> Result<Admitted, Refused> {
+        self.usable()?;
         self.lock().admit(to, kind(Category::Medium, header.reply), header.reply, len)
     }
 
@@ -228,13 +241,14 @@ impl<W: Wire> Transport for Conduit<W> {
         args: &Words,
         len: usize,
         room: Admitted,
-    ) -> ConduitSlot<'_, W> {
-        let mut payload = self.lock().memory();
+    ) -> ConduitSlot<'_, W, M> {
+        let mut payload = if self.is_elsewhere() { Vec::new() } else { self.lock().memory() };
         payload.resize(len, 0);
         ConduitSlot { to, header, args: *args, payload, admitted: Some(room), conduit: self }
     }
 
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
+        self.usable()?;
         let mut machine = self.lock();
         machine.admit(to, Kind::Control, ReplyBound::None, payload.len())?;
         machine.transmit(to.0, &Outgoing { kind: Kind::Control, handler: 0, args, payload, placed: (0, 0) });
@@ -242,11 +256,18 @@ impl<W: Wire> Transport for Conduit<W> {
     }
 
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if self.is_elsewhere() {
+            return 0;
+        }
         let mut next = self.lock().poll(budget);
         let mut done = 0;
         while let Some(delivery) = next.take() {
             self.deliver(&delivery, sink);
             done += 1;
+            if self.is_elsewhere() {
+                // The handler has forked: the rest is the parent's.
+                return done;
+            }
             let mut machine = self.lock();
             machine.spare.push(delivery.bytes);
             if done < budget {
@@ -264,16 +285,19 @@ impl<W: Wire> Transport for Conduit<W> {
     }
 
     fn flush(&mut self) {
+        if self.is_elsewhere() {
+            return;
+        }
         let mut machine = self.lock();
         machine.pay_all();
         machine.progress();
     }
 
     fn is_quiescent(&mut self) -> bool {
-        self.lock().is_quiescent()
+        self.is_elsewhere() || self.lock().is_quiescent()
     }
 
-    fn segment(&self) -> &Segment<OfiMemory> {
+    fn segment(&self) -> &Segment<M> {
         &self.segment
     }
 
@@ -282,6 +306,9 @@ impl<W: Wire> Transport for Conduit<W> {
     }
 
     fn credits(&self, peer: Peer) -> CreditSnapshot {
+        if self.is_elsewhere() {
+            return CreditSnapshot::default();
+        }
         let (window, medium) = (self.window, self.medium as u64);
         let machine = self.lock();
         let (unhandled, expected) =
@@ -292,7 +319,7 @@ impl<W: Wire> Transport for Conduit<W> {
     }
 
     fn bare_credits(&self) -> u64 {
-        self.lock().bare_given
+        if self.is_elsewhere() { 0 } else { self.lock().bare_given }
     }
 }
 
@@ -351,7 +378,12 @@ impl<W: Wire> Machine<W> {
     }
 }
 
-impl<W: Wire> Conduit<W> {
+impl<W: Wire, M: Memory + Clone> Conduit<W, M> {
+    /// Nothing is sent in a fork.
+    fn usable(&self) -> Result<(), Refused> {
+        if self.is_elsewhere() { Err(Refused::Gone(FORKED)) } else { Ok(()) }
+    }
+
     /// Hands a message to the sink, without the lock.
     fn deliver<S: Sink>(&mut self, delivery: &Delivery, sink: &mut S) {
         let Delivery { header, args, bytes, rest } = delivery;
@@ -372,7 +404,7 @@ impl<W: Wire> Conduit<W> {
             }
             Kind::Reply(category) => sink.reply(arrival(category)),
             Kind::Control => sink.control(from, args, payload),
-            Kind::Credit | Kind::Departure | Kind::DepartureAck => {}
+            Kind::Credit | Kind::Departure | Kind::DepartureAck | Kind::Probe | Kind::Due | Kind::Severed => {}
         }
     }
 }

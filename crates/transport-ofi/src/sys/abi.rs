@@ -242,18 +242,8 @@ pub(crate) struct fi_ops_msg {
     pub(crate) send:
         unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize,
     pub(crate) sendv: Unused,
-    pub(crate) sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
+    pub(crate) sendmsg: Unused,
     pub(crate) inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
-}
-
-#[repr(C)]
-pub(crate) struct fi_msg {
-    pub(crate) msg_iov: *const libc::iovec,
-    pub(crate) desc: *mut *mut c_void,
-    pub(crate) iov_count: usize,
-    pub(crate) addr: fi_addr_t,
-    pub(crate) context: *mut c_void,
-    pub(crate) data: u64,
 }
 
 #[repr(C)]
@@ -280,16 +270,22 @@ pub(crate) struct fi_ops_rma {
     pub(crate) size: usize,
     pub(crate) read: Unused,
     pub(crate) readv: Unused,
-    pub(crate) readmsg: Unused,
+    pub(crate) readmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
     pub(crate) write: Unused,
     pub(crate) writev: Unused,
     pub(crate) writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
 }
 
 #[repr(C)]
+pub(crate) struct fi_ops_ep {
+    pub(crate) size: usize,
+    pub(crate) cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
+}
+
+#[repr(C)]
 pub(crate) struct fid_ep {
     pub(crate) fid: fid,
-    pub(crate) ops: *const c_void,
+    pub(crate) ops: *const fi_ops_ep,
     pub(crate) cm: *const fi_ops_cm,
     pub(crate) msg: *const fi_ops_msg,
     pub(crate) rma: *const fi_ops_rma,
@@ -337,18 +333,17 @@ pub(crate) struct fi_ops_cq {
     pub(crate) read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
     pub(crate) readfrom: Unused,
     pub(crate) readerr: unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> isize,
+    pub(crate) sread: Unused,
+    pub(crate) sreadfrom: Unused,
+    pub(crate) signal: Unused,
+    pub(crate) strerror:
+        unsafe extern "C" fn(*mut fid_cq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
 }
 
 #[repr(C)]
 pub(crate) struct fid_cq {
     pub(crate) fid: fid,
     pub(crate) ops: *const fi_ops_cq,
-}
-
-/// What a provider in mode `FI_CONTEXT` or `FI_CONTEXT2` keeps of an operation under way.
-#[repr(C)]
-pub(crate) struct fi_context2 {
-    pub(crate) internal: [*mut c_void; 8],
 }
 
 pub(crate) type GetInfo =

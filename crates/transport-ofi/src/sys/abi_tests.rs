@@ -4,7 +4,7 @@
 use super::abi;
 use std::fmt::Write as _;
 use std::mem::offset_of;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 /// What C is asked, and what this crate believes.
@@ -35,7 +35,8 @@ fn expectations() -> Vec<(String, u64)> {
     all.push(("FI_EAVAIL".into(), abi::FI_EAVAIL as u64));
     all.push(("FI_VERSION(1, 14)".into(), abi::API_VERSION.into()));
     // What this crate makes itself: of the size that the library believes, or longer.
-    sizes! { fi_av_attr fi_cq_attr fi_cq_msg_entry fi_msg_rma fi_rma_iov fi_context2 fid fid_mr }
+    sizes! { fi_av_attr fi_cq_attr fi_cq_msg_entry fi_msg_rma fi_rma_iov fid fid_mr }
+    all.push(("sizeof(struct fi_context2)".into(), crate::memory::Contexts::BYTES as u64));
     offsets! {
         fid: fclass context ops;
         fi_ops: size close bind control;
@@ -61,11 +62,12 @@ fn expectations() -> Vec<(String, u64)> {
         fi_rma_iov: addr len key;
         fi_msg_rma: msg_iov desc iov_count addr rma_iov rma_iov_count context data;
         fi_ops_rma: size read readv readmsg write writev writemsg;
+        fi_ops_ep: size cancel;
         fid_ep: fid ops cm msg rma;
         fi_cq_attr: size flags format wait_obj signaling_vector wait_cond wait_set;
         fi_cq_msg_entry: op_context flags len;
         fi_cq_err_entry: op_context flags len buf data tag olen err prov_errno err_data err_data_size;
-        fi_ops_cq: size read readfrom readerr;
+        fi_ops_cq: size read readfrom readerr sread sreadfrom signal strerror;
         fid_cq: fid ops;
     }
     all
@@ -93,9 +95,22 @@ fn ask_headers(questions: &[String]) -> Result<Vec<u64>, String> {
     answers.lines().map(|line| line.parse().map_err(|_| format!("the C program says {line}"))).collect()
 }
 
-fn compile_and_run(file: &PathBuf, program: &PathBuf) -> Result<String, String> {
+/// The compiler, whose messages are read and therefore asked for in the language of programs.
+fn compiler(file: &Path, program: &Path) -> Command {
     let mut compiler = Command::new("cc");
-    let built = compiler.arg("-w").arg("-o").arg(program).arg(file).output();
+    compiler.env("LC_ALL", "C").env_remove("LANGUAGE").arg("-w").arg("-o").arg(program).arg(file);
+    compiler
+}
+
+#[test]
+fn compilers_are_asked_in_one_language() {
+    let compiler = compiler(Path::new("a.c"), Path::new("a.out"));
+    let set: Vec<_> = compiler.get_envs().collect();
+    assert!(set.contains(&("LC_ALL".as_ref(), Some("C".as_ref()))) && set.contains(&("LANGUAGE".as_ref(), None)));
+}
+
+fn compile_and_run(file: &Path, program: &Path) -> Result<String, String> {
+    let built = compiler(file, program).output();
     let built = built.map_err(|error| format!("there is no C compiler: {error}"))?;
     if !built.status.success() {
         let text = String::from_utf8_lossy(&built.stderr).into_owned();

@@ -80,6 +80,18 @@ impl Library {
         })
     }
 
+    /// One made of these functions, for tests.
+    #[cfg(test)]
+    pub(super) fn fake(
+        getinfo: GetInfo,
+        freeinfo: FreeInfo,
+        dupinfo: DupInfo,
+        fabric: OpenFabric,
+        strerror: StrError,
+    ) -> Self {
+        Self { getinfo, freeinfo, dupinfo, fabric, strerror, version: OLDEST }
+    }
+
     /// Its version, major and minor.
     pub(crate) fn version(&self) -> (u32, u32) {
         self.version

@@ -13,6 +13,8 @@ mod abi_tests;
 mod info;
 mod library;
 mod port;
+#[cfg(test)]
+mod port_tests;
 
 pub(crate) use info::{Infos, Query};
 pub(crate) use library::Library;

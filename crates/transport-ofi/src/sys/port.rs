@@ -4,15 +4,16 @@
 use super::abi::{
     FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_MSG, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
     FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_RECV, FI_REMOTE_WRITE, FI_SEND, FI_WAIT_NONE, FI_WRITE,
-    fi_addr_t, fi_av_attr, fi_context2, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info, fi_msg_rma,
-    fi_rma_iov, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info, fi_msg_rma, fi_rma_iov, fid,
+    fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 use super::info::Infos;
 use super::library::Library;
 use crate::error::OfiError;
-use crate::memory::{Arena, OfiMemory, Region};
-use crate::wire::{Event, Fault, Operation, Sizes, Wire};
-use std::ffi::{c_int, c_void};
+use crate::memory::{Arena, Contexts, Process};
+use crate::wire::{Event, Failure, Fault, Operation, Sizes, Wire};
+use am_core::{AnyMemory, Segment};
+use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -23,6 +24,8 @@ const ANYONE: fi_addr_t = fi_addr_t::MAX;
 pub(crate) const LONGEST_NAME: usize = 1023;
 /// Completions that are read with one call.
 const BATCH: usize = 32;
+/// Looks at the completion queue while slots are called back.
+const CALLS_BACK: u32 = 10_000;
 
 /// Bytes that begin where any struct of C may.
 #[repr(align(16))]
@@ -35,8 +38,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) offer: usize,
     pub(crate) provider: &'a str,
     pub(crate) sizes: Sizes,
-    pub(crate) memory: &'a OfiMemory,
-    pub(crate) segment_bytes: usize,
+    pub(crate) segment: &'a Segment<AnyMemory>,
 }
 
 /// What an endpoint needs of a peer's to write to its segment.
@@ -80,12 +82,13 @@ pub struct Port {
     chunks: ManuallyDrop<Arena>,
     slots: ManuallyDrop<Arena>,
     /// One per buffer and slot: slots, then buffers. Their addresses name operations.
-    contexts: Box<[fi_context2]>,
+    contexts: ManuallyDrop<Contexts>,
     targets: Vec<Target>,
     /// What peers need to write to this endpoint's segment.
     own: Remote,
     /// Keeps the segment's memory for as long as it is registered.
-    memory: OfiMemory,
+    segment: Segment<AnyMemory>,
+    process: Process,
 }
 
 // SAFETY: the objects belong to this value alone, whose calls take `&mut self`: as the domain's threading mode asks, one thread at a
@@ -145,15 +148,24 @@ impl Objects {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        if self.process.is_other() {
+            // The objects are the parent's: closing its connections here would end them there.
+            std::mem::forget(self.segment.clone());
+            return;
+        }
+        if self.objects.bound {
+            self.call_back();
+        }
         if self.objects.close() {
             for arena in [&mut self.frames, &mut self.chunks, &mut self.slots] {
                 // SAFETY: nobody uses it after this, and the provider has let go of it.
                 unsafe { ManuallyDrop::drop(arena) };
             }
+            // SAFETY: as above.
+            unsafe { ManuallyDrop::drop(&mut self.contexts) };
         } else {
             // Something is still in use there: what it may write to stays.
-            std::mem::forget(std::mem::take(&mut self.contexts));
-            std::mem::forget(self.memory.clone());
+            std::mem::forget(self.segment.clone());
         }
     }
 }
@@ -182,10 +194,10 @@ impl Port {
     /// # Errors
     /// [`OfiError::Call`], [`OfiError::Memory`].
     pub(crate) fn open(opening: &Opening<'_>) -> Result<Self, OfiError> {
-        let Opening { infos, provider, sizes, memory, .. } = *opening;
+        let Opening { infos, provider, sizes, segment, .. } = *opening;
         let library = infos.library();
         let info = infos.answer(opening.offer);
-        let count = (sizes.slots + sizes.frames + sizes.chunks) as usize;
+        let count = sizes.slots + sizes.frames + sizes.chunks;
         let arena = |count: u32, bytes| {
             Arena::new(count as usize, bytes).map(ManuallyDrop::new).map_err(OfiError::memory("messages"))
         };
@@ -198,13 +210,14 @@ impl Port {
             frames: arena(sizes.frames, sizes.frame_bytes)?,
             chunks: arena(sizes.chunks, sizes.chunk_bytes)?,
             slots: arena(sizes.slots, sizes.frame_bytes)?,
-            contexts: (0..count).map(|_| fi_context2 { internal: [ptr::null_mut(); 8] }).collect(),
+            contexts: ManuallyDrop::new(Contexts::new(count).map_err(OfiError::memory("contexts"))?),
             targets: Vec::new(),
             own: Remote::default(),
-            memory: memory.clone(),
+            segment: segment.clone(),
+            process: Process::current().map_err(OfiError::memory("the mark of this process"))?,
         };
-        port.open_objects(info, count)?;
-        port.register(info, opening.segment_bytes)?;
+        port.open_objects(info, count as usize)?;
+        port.register(info)?;
         for slot in 0..sizes.slots {
             match port.post(slot) {
                 Ok(()) => {}
@@ -213,6 +226,32 @@ impl Port {
             }
         }
         Ok(port)
+    }
+
+    /// Calls back the slots on offer, and waits a little until the provider has let go of them: where registrations belong to the
+    /// endpoint they have to go before it, and nothing that is on offer may lose its registration.
+    fn call_back(&mut self) {
+        let offered: Vec<u32> = (0..self.sizes.slots).filter(|slot| self.slots.is_lent(*slot as usize)).collect();
+        let ep = self.objects.ep;
+        if ep.is_null() {
+            return;
+        }
+        // SAFETY: the endpoint is open and has its table.
+        let cancel = unsafe { table(ep, |object| object.ops) }.cancel;
+        for slot in &offered {
+            let context = self.context(Operation::Receive(*slot));
+            // SAFETY: the context names an operation under way. A refusal leaves it there, as below.
+            unsafe { cancel(ep.cast(), context) };
+        }
+        let mut events = Vec::with_capacity(BATCH);
+        for _ in 0..CALLS_BACK {
+            let lent = |slot: &u32| self.slots.is_lent(*slot as usize);
+            events.clear();
+            if !offered.iter().any(lent) || self.poll(&mut events).is_err() {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn check(&self) -> Check<'_> {
@@ -280,25 +319,26 @@ impl Port {
     }
 
     /// Registers the segment, and the buffers where the provider asks for it.
-    fn register(&mut self, info: *mut fi_info, segment_bytes: usize) -> Result<(), OfiError> {
+    fn register(&mut self, info: *mut fi_info) -> Result<(), OfiError> {
         // SAFETY: every answer has this part.
         let mode = unsafe { table(info, |info| info.domain_attr.cast_const()) }.mr_mode;
         let check = Check { library: self.library, provider: &self.provider };
         let objects = &mut self.objects;
         objects.bound = mode & FI_MR_ENDPOINT != 0;
-        if segment_bytes != 0 {
-            let region = self.memory.region();
-            objects.register(&check, 0, (region, segment_bytes), FI_REMOTE_WRITE)?;
+        if !self.segment.is_empty() {
+            // Peers write there through the words, whose accesses are atomic.
+            let start = self.segment.words().as_ptr().cast_mut().cast::<u8>();
+            objects.register(&check, 0, (start, self.segment.len()), FI_REMOTE_WRITE)?;
             // SAFETY: the registration is there for as long as `self`.
             let key = unsafe { (*objects.mrs[0]).key };
-            let base = if mode & FI_MR_VIRT_ADDR != 0 { region.start() as u64 } else { 0 };
+            let base = if mode & FI_MR_VIRT_ADDR != 0 { start as u64 } else { 0 };
             self.own = Remote { key, base };
         }
         if mode & FI_MR_LOCAL != 0 {
             let arenas = [(&self.frames, FI_SEND), (&self.chunks, FI_WRITE), (&self.slots, FI_RECV)];
             for (index, (arena, access)) in arenas.into_iter().enumerate() {
                 let region = arena.region();
-                objects.register(&check, index + 1, (region, region.len()), access)?;
+                objects.register(&check, index + 1, (region.start(), region.len()), access)?;
                 // SAFETY: the registration is there for as long as `self`.
                 self.descriptors[index] = unsafe { (*objects.mrs[index + 1]).mem_desc };
             }
@@ -367,18 +407,17 @@ impl Port {
         Ok(())
     }
 
-    fn context(&mut self, operation: Operation) -> *mut c_void {
+    fn context(&self, operation: Operation) -> *mut c_void {
         let index = match operation {
             Operation::Receive(slot) => slot,
             Operation::Send(buffer) | Operation::Write(buffer) => self.sizes.slots + buffer,
         };
-        (&raw mut self.contexts[index as usize]).cast()
+        self.contexts.place(index)
     }
 
     /// The operation that a completion names, whose buffer is the program's again.
     fn operation(&mut self, context: *mut c_void) -> Option<Operation> {
-        let from = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
-        let index = u32::try_from(from / size_of::<fi_context2>()).ok()?;
+        let index = self.contexts.index(context)?;
         let Sizes { slots, frames, chunks, .. } = self.sizes;
         let buffer = index.wrapping_sub(slots);
         let (arena, place, operation) = if index < slots {
@@ -434,7 +473,10 @@ impl Port {
         let readerr = unsafe { table(cq, |object| object.ops) }.readerr;
         // SAFETY: the entry is at least as long as that of any version.
         match unsafe { readerr(cq, &raw mut entry, 0) } {
-            1.. => Ok(Event::Failed(self.operation(entry.op_context), entry.err)),
+            1.. => {
+                let failure = Failure { code: entry.err, own: entry.prov_errno };
+                Ok(Event::Failed(self.operation(entry.op_context), failure))
+            }
             0 => Err(FI_EAGAIN as i32),
             code => Err(code.unsigned_abs() as i32),
         }
@@ -456,13 +498,13 @@ impl Objects {
         &mut self,
         check: &Check<'_>,
         index: usize,
-        (region, len): (&Region, usize),
+        (start, len): (*mut u8, usize),
         access: u64,
     ) -> Result<(), OfiError> {
         let domain: *mut fid_domain = self.domain;
         // SAFETY: the domain is open and has its table.
         let reg = unsafe { table(domain, |object| object.mr) }.reg;
-        let (start, key) = (region.start().cast_const().cast(), index as u64 + 1);
+        let (start, key) = (start.cast_const().cast(), index as u64 + 1);
         let mr = &raw mut self.mrs[index];
         // SAFETY: the region outlives the registration, which `Port` closes first.
         let code = unsafe { reg(domain.cast(), start, len, access, 0, key, 0, mr, ptr::null_mut()) };
@@ -591,5 +633,23 @@ impl Wire for Port {
             }
         }
         Ok(())
+    }
+
+    fn explain(&self, failure: Failure) -> String {
+        let Failure { code, own } = failure;
+        let mut text = format!("{} of libfabric's provider {}", self.library.explain(code), self.provider);
+        if own != 0 {
+            let cq = self.objects.cq;
+            // SAFETY: the queue is open and has its table.
+            let strerror = unsafe { table(cq, |object| object.ops) }.strerror;
+            // SAFETY: no details and no buffer are handed in; the answer is text that stays, or null.
+            let reason = unsafe { strerror(cq, own, ptr::null(), ptr::null_mut(), 0) };
+            text += &format!(", its own {own}");
+            if !reason.is_null() {
+                // SAFETY: a provider's text ends in a zero.
+                text += &format!(": {}", unsafe { CStr::from_ptr(reason) }.to_string_lossy());
+            }
+        }
+        text
     }
 }

@@ -3,7 +3,6 @@
 
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use am_core::{Address, Rank};
-use std::time::Duration;
 use transport_ofi::{LocalJob, LocalOptions, Ofi, OfiConfig};
 
 /// Makes jobs whose ranks are threads.
@@ -13,13 +12,10 @@ struct Threads {
 
 impl Threads {
     fn config(&self, buffers: Buffers) -> OfiConfig {
-        let mut config = match buffers {
+        let config = match buffers {
             Buffers::Default => OfiConfig::default(),
             Buffers::Smallest => OfiConfig::smallest(),
         };
-        // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then change what a rank may
-        // still send between its refusal and its look at the reasons.
-        config.absence = Duration::from_millis(20);
         config.provider(self.provider).interface("127.0.0.1")
     }
 }

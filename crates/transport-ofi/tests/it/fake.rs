@@ -5,7 +5,7 @@
 use am_core::{Peer, Segment, Shape, Span};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use transport_ofi::wire::{Event, Fault, Operation, Sizes, Wire};
+use transport_ofi::wire::{Event, Failure, Fault, Operation, Sizes, Wire};
 use transport_ofi::{Conduit, OfiMemory, Settings};
 
 /// Random numbers from a seed (xorshift).
@@ -59,14 +59,29 @@ pub(crate) struct Faults {
     /// Operations in a hundred that a poll does not carry on.
     pub(crate) late: u64,
     pub(crate) reorder: bool,
+    /// Operations in a hundred that fail: those with a number by their number, injected messages by none.
+    pub(crate) failing: u64,
+    /// An endpoint that has stopped: nothing towards it goes on, and little is accepted.
+    pub(crate) stopped: Option<u32>,
+    /// One stream from endpoint to endpoint: what is written waits for the messages before it, and these for slots, of which there are
+    /// few. So a provider manages its resources.
+    pub(crate) streams: bool,
+    /// Milliseconds that a departure may take.
+    pub(crate) linger: u64,
     pub(crate) mutation: Mutation,
 }
 
 impl Faults {
+    pub(crate) const fn none(seed: u64) -> Self {
+        let (failing, stopped, streams) = (0, None, false);
+        let (linger, mutation) = (2000, Mutation::None);
+        Self { seed, again: 0, late: 0, reorder: false, failing, stopped, streams, linger, mutation }
+    }
+
     pub(crate) fn drawn(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let (again, late) = (random.below(60), random.below(60));
-        Self { seed, again, late, reorder: random.percent(70), mutation: Mutation::None }
+        Self { again, late, reorder: random.percent(70), ..Self::none(seed) }
     }
 }
 
@@ -75,6 +90,10 @@ struct Node {
     inbox: VecDeque<Vec<u8>>,
     segment: Segment<OfiMemory>,
     open: bool,
+    /// Its process was killed: what is sent there fails.
+    dead: bool,
+    /// Messages of nobody in this job that were put into its inbox.
+    strays: u64,
 }
 
 /// A network of fake ports.
@@ -107,6 +126,16 @@ pub(crate) struct FakePort {
 }
 
 impl Network {
+    /// Kills an endpoint's process.
+    pub(crate) fn kill(&self, peer: u32) {
+        self.nodes()[peer as usize].dead = true;
+    }
+
+    /// Messages of nobody in this job that an endpoint was sent.
+    pub(crate) fn strays(&self, peer: u32) -> u64 {
+        self.nodes()[peer as usize].strays
+    }
+
     /// The conduits of a job, in the order of their peers.
     pub(crate) fn conduits(
         shape: Shape,
@@ -115,14 +144,25 @@ impl Network {
         medium: usize,
         faults: Faults,
     ) -> Vec<Conduit<FakePort>> {
+        Self::with_conduits(shape, window, sizes, medium, faults).1
+    }
+
+    /// A network and the conduits of a job on it.
+    pub(crate) fn with_conduits(
+        shape: Shape,
+        window: u32,
+        sizes: (u32, u32),
+        medium: usize,
+        faults: Faults,
+    ) -> (Self, Vec<Conduit<FakePort>>) {
         let segments: Vec<Segment<OfiMemory>> = (0..shape.ranks).map(|_| segment()).collect();
         let of = |peer: u32| segments[shape.address(Peer(peer)).rank.0 as usize].clone();
-        let node = |peer| Node { inbox: VecDeque::new(), segment: of(peer), open: true };
+        let node = |peer| Node { inbox: VecDeque::new(), segment: of(peer), open: true, dead: false, strays: 0 };
         let network = Self { nodes: Arc::new(Mutex::new((0..shape.peers()).map(node).collect())) };
         let ((frames, chunks), frame_bytes) = (sizes, medium + 256);
         let conduit = |me| {
             let window = if me == 0 && faults.mutation == Mutation::Flood { 3 * window } else { window };
-            let slots = Settings::slots(shape.peers(), window);
+            let slots = if faults.streams { 1 } else { Settings::slots(shape.peers(), window) };
             let sizes = Sizes { frames, frame_bytes, chunks, chunk_bytes: 512, slots, inject: 64 };
             let port = FakePort {
                 me,
@@ -140,11 +180,14 @@ impl Network {
                 polls: 0,
             };
             let segments = vec![SEGMENT as u64; shape.ranks as usize];
-            let linger = Span::from_millis(if faults.mutation == Mutation::None { 2000 } else { 0 });
-            let settings = Settings { me: Peer(me), shape, tag: 7, window, medium, segments, linger };
-            Conduit::new(port, settings, of(me))
+            let whole = faults.mutation == Mutation::None;
+            let linger = Span::from_millis(if whole { faults.linger } else { 0 });
+            let backoff = Span::from_millis(1);
+            let settings = Settings { me: Peer(me), shape, tag: 7, window, medium, segments, linger, backoff };
+            Conduit::new(port, settings, of(me)).expect("there is memory")
         };
-        (0..shape.peers()).map(conduit).collect()
+        let conduits = (0..shape.peers()).map(conduit).collect();
+        (network.clone(), conduits)
     }
 
     fn nodes(&self) -> MutexGuard<'_, Vec<Node>> {
@@ -160,8 +203,9 @@ fn segment() -> Segment<OfiMemory> {
 }
 
 impl FakePort {
-    fn refuses(&mut self) -> Result<(), Fault> {
-        if self.random.percent(self.faults.again) { Err(Fault::Again) } else { Ok(()) }
+    fn refuses(&mut self, to: u32, injected: bool) -> Result<(), Fault> {
+        let full = injected && Some(to) == self.faults.stopped && self.work.len() >= 4;
+        if full || self.random.percent(self.faults.again) { Err(Fault::Again) } else { Ok(()) }
     }
 
     /// Whether the mutation of this kind is to happen now; a few times per port, at random.
@@ -176,7 +220,33 @@ impl FakePort {
         self.buffers[buffer as usize][..len].to_vec()
     }
 
+    /// Whether something has to wait for its receiver.
+    fn is_held_up(&self, work: &Work) -> bool {
+        let (Work::Send { to, .. } | Work::Write { to, .. }) = work;
+        let behind = matches!(work, Work::Write { .. })
+            && self.faults.streams
+            && !self.network.nodes()[*to as usize].inbox.is_empty();
+        behind || Some(*to) == self.faults.stopped
+    }
+
+    /// Fails an operation.
+    fn fail(&mut self, work: &Work, events: &mut Vec<Event>) {
+        let operation = match *work {
+            Work::Send { buffer, .. } => buffer.map(Operation::Send),
+            Work::Write { buffer, .. } => Some(Operation::Write(buffer)),
+        };
+        if let Some(Operation::Send(buffer) | Operation::Write(buffer)) = operation {
+            self.lent[buffer as usize] = false;
+        }
+        events.push(Event::Failed(operation, Failure { code: 104, own: 7 }));
+    }
+
     fn carry_out(&mut self, work: Work, events: &mut Vec<Event>) {
+        let (Work::Send { to, .. } | Work::Write { to, .. }) = work;
+        let dead = self.network.nodes()[to as usize].dead;
+        if dead || self.random.percent(self.faults.failing) {
+            return self.fail(&work, events);
+        }
         match work {
             Work::Send { to, bytes, buffer } => {
                 let (lost, doubled) =
@@ -194,6 +264,7 @@ impl FakePort {
                             other[0] ^= 1;
                             node.inbox.push_back(other);
                             node.inbox.push_back(vec![bytes[0]; 5]);
+                            node.strays += 2;
                         }
                         node.inbox.push_back(bytes);
                     }
@@ -232,7 +303,7 @@ impl Wire for FakePort {
     }
 
     fn send(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
-        self.refuses()?;
+        self.refuses(to, false)?;
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
         self.work.push_back(Work::Send { to, bytes, buffer: Some(buffer) });
@@ -240,7 +311,7 @@ impl Wire for FakePort {
     }
 
     fn inject(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
-        self.refuses()?;
+        self.refuses(to, true)?;
         assert!(len <= self.sizes.inject);
         let bytes = self.copy(buffer, len);
         self.work.push_back(Work::Send { to, bytes, buffer: None });
@@ -248,7 +319,7 @@ impl Wire for FakePort {
     }
 
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        self.refuses()?;
+        self.refuses(to, false)?;
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
         self.work.push_back(Work::Write { to, bytes, buffer, at });
@@ -269,14 +340,17 @@ impl Wire for FakePort {
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32> {
         self.polls += 1;
-        if self.faults.mutation == Mutation::LostCompletion && self.polls > 100_000 {
+        let bounded = self.faults.mutation == Mutation::LostCompletion || self.faults.streams;
+        if bounded && self.polls > 100_000 {
             // Who waits in vain inside one call would never come back.
             return Err(5);
         }
         let mut later = VecDeque::new();
         while let Some(work) = self.work.pop_front() {
             let room = events.len() < events.capacity();
-            if !room || self.random.percent(self.faults.late) {
+            if self.is_held_up(&work) {
+                later.push_back(work);
+            } else if !room || self.random.percent(self.faults.late) {
                 later.push_back(work);
                 if !self.faults.reorder {
                     break;
@@ -297,7 +371,7 @@ impl Wire for FakePort {
             let mut nodes = self.network.nodes();
             let inbox = &mut nodes[self.me as usize].inbox;
             // Of strays nobody knows beforehand: only a provider that manages its resources stands them.
-            let managed = self.faults.mutation == Mutation::Strays;
+            let managed = self.faults.mutation == Mutation::Strays || self.faults.streams;
             if inbox.is_empty() || managed && self.offered.is_empty() {
                 break;
             }

@@ -32,6 +32,8 @@ struct Player {
     pending: VecDeque<PendingKey>,
     replies_given: u32,
     replies_seen: u32,
+    /// Peers may be lost.
+    bereaved: bool,
     findings: Vec<String>,
 }
 
@@ -46,6 +48,7 @@ impl Player {
             pending: VecDeque::new(),
             replies_given: 0,
             replies_seen: 0,
+            bereaved: false,
             findings: Vec::new(),
         }
     }
@@ -92,6 +95,7 @@ fn answer(player: &mut Player, path: &mut dyn ReplyPath, from: usize) {
             player.answers[from] += 1;
             player.replies_given += 1;
         }
+        Err(_) if player.bereaved => {}
         Err(gone) => player.findings.push(format!("a reply is refused: {gone:?}")),
     }
 }
@@ -160,6 +164,7 @@ fn ask(conduit: &mut Conduit<FakePort>, player: &mut Player, to: usize, longest:
             true
         }
         Err(Refused::Busy(_)) => false,
+        Err(Refused::Gone(PeerStatus::Lost(LossCause::Silent))) if player.bereaved => false,
         Err(Refused::Gone(status)) => {
             player.findings.push(format!("a request is refused: {status:?}"));
             false
@@ -173,7 +178,7 @@ fn converse(faults: Faults) -> Result<(), String> {
     let peers = 1 + random.below(3) as u32;
     let window = 1 + random.below(5) as u32;
     let sizes = (1 + random.below(6) as u32, 1 + random.below(4) as u32);
-    let mut conduits = Network::conduits(Shape::new(peers), window, sizes, 256, faults);
+    let (network, mut conduits) = Network::with_conduits(Shape::new(peers), window, sizes, 256, faults);
     let peers = peers as usize;
     let mut players: Vec<Player> = (0..peers).map(|me| Player::new(me, peers, faults.seed)).collect();
     let rounds = 40 + random.below(100);
@@ -225,6 +230,9 @@ fn converse(faults: Faults) -> Result<(), String> {
         }
     }
     for (me, conduit) in conduits.iter().enumerate() {
+        if conduit.strays() != network.strays(me as u32) {
+            findings.push(format!("endpoint {me} has counted {} strays", conduit.strays()));
+        }
         for to in 0..peers {
             let credits = conduit.credits(Peer(to as u32));
             if (credits.request_frames, credits.reply_frames) != (window.into(), window.into()) {
@@ -311,10 +319,176 @@ fn strays_are_dropped() {
     }
 }
 
+fn status(conduit: &Conduit<FakePort>, peer: usize) -> PeerStatus {
+    am_core::Membership::status(conduit, Peer(peer as u32))
+}
+
+/// A conversation during which operations fail, or an endpoint is killed in the middle; how many pairs were lost, or what went wrong.
+///
+/// Whoever has lost frames is lost to its peer, and knows it: nobody waits for ever. The others go on, and everything between them comes.
+fn converse_failing(faults: Faults, killed: Option<usize>) -> Result<u32, String> {
+    let mut random = Random::new(faults.seed ^ 0xfa11);
+    let peers = 3;
+    let window = 1 + random.below(5) as u32;
+    let sizes = (2 + random.below(6) as u32, 1 + random.below(4) as u32);
+    let (network, mut conduits) = Network::with_conduits(Shape::new(peers), window, sizes, 256, faults);
+    let peers = peers as usize;
+    let mut players: Vec<Player> = (0..peers).map(|me| Player::new(me, peers, faults.seed)).collect();
+    players.iter_mut().for_each(|player| player.bereaved = true);
+    let rounds = 60 + random.below(100);
+    let alive = |round: u64, me: usize| killed != Some(me) || round < rounds / 2;
+    for round in 0..rounds {
+        let (me, to) = (random.below(peers as u64) as usize, random.below(peers as u64) as usize);
+        if killed.is_some() && round == rounds / 2 {
+            network.kill(killed.unwrap_or_default() as u32);
+        }
+        if !alive(round, me) {
+            continue;
+        }
+        let (conduit, player) = (&mut conduits[me], &mut players[me]);
+        if conduit.is_quiescent() {
+            ask(conduit, player, to, 400);
+        }
+        serve(conduit, player);
+    }
+    let survivors: Vec<usize> = (0..peers).filter(|me| alive(rounds, *me)).collect();
+    let mut lost = 0;
+    let mut finding = None;
+    for _ in 0..PATIENCE {
+        for &me in &survivors {
+            // Whoever talks to the dead learns of it.
+            if let Some(dead) = killed
+                && status(&conduits[me], dead) == PeerStatus::Active
+            {
+                let head = RequestHeader::new(0, ReplyBound::None);
+                let _ = conduits[me].send(Peer(dead as u32), head, &args(0, 0), Body::None);
+            }
+            serve(&mut conduits[me], &mut players[me]);
+            conduits[me].flush();
+        }
+        (lost, finding) = (0, None);
+        for &me in &survivors {
+            // Whoever has no credit left towards the dead cannot know that it is.
+            let blind = |dead: usize| {
+                let (conduit, dead) = (&conduits[me], Peer(dead as u32));
+                conduit.credits(dead).request_frames == 0 && status(conduit, dead.index()) == PeerStatus::Active
+            };
+            let blind = killed.is_some_and(blind);
+            if !blind && !conduits[me].is_quiescent() {
+                finding = Some(format!("endpoint {me} waits for ever"));
+            }
+            for to in (0..peers).filter(|to| *to != me) {
+                let (there, back) = (status(&conduits[me], to), status(&conduits[to], me));
+                let own = PeerStatus::Lost(LossCause::Silent);
+                lost += u32::from(there == own);
+                if there != PeerStatus::Active && there != own {
+                    finding = Some(format!("{to} is {there:?} to {me}"));
+                } else if survivors.contains(&to) && there != back {
+                    finding = Some(format!("{to} is {there:?} to {me}, which is {back:?} to {to}"));
+                } else if there == own && [me, to].iter().all(|of| conduits[*of].last_failure().is_none()) {
+                    finding = Some(format!("nobody knows why {to} is lost to {me}"));
+                } else if survivors.contains(&to) && there != own && players[me].sent[to] != players[to].seen[me] {
+                    finding = Some(format!("requests from {me} to {to} are missing"));
+                } else if killed == Some(to) && there == PeerStatus::Active && !blind {
+                    finding = Some(format!("{me} does not know that {to} is dead"));
+                }
+            }
+        }
+        if finding.is_none() {
+            break;
+        }
+    }
+    conduits.into_iter().enumerate().filter(|(me, _)| !survivors.contains(me)).for_each(|(_, dead)| {
+        std::mem::forget(dead);
+    });
+    let wrong = players.iter().flat_map(|player| player.findings.first().cloned()).next();
+    match wrong.or(finding) {
+        None => Ok(lost),
+        Some(what) => Err(format!("seed {}: {what}", faults.seed)),
+    }
+}
+
+/// Operations fail, by name or without.
+#[test]
+fn who_has_lost_frames_is_lost_on_both_sides() {
+    let lost = |seed| converse_failing(Faults { failing: 1, linger: 0, ..Faults::drawn(seed) }, None).unwrap();
+    assert!(seeds(60).map(lost).sum::<u32>() > 20);
+}
+
+#[test]
+fn the_others_go_on_without_the_dead() {
+    let lost = |seed: u64| {
+        let faults = Faults { linger: 0, ..Faults::drawn(seed) };
+        converse_failing(faults, Some((seed % 3) as usize)).unwrap()
+    };
+    let lost: Vec<u32> = seeds(60).map(lost).collect();
+    assert!(lost.iter().all(|lost| *lost <= 2) && lost.iter().sum::<u32>() > 90, "{lost:?}");
+}
+
+/// An endpoint that has stopped takes its part of the buffers, and no more.
+#[test]
+fn who_stops_leaves_buffers_to_the_others() {
+    let faults = Faults { stopped: Some(2), linger: 0, ..Faults::none(3) };
+    let mut conduits = Network::conduits(Shape::new(3), 32, (8, 4), 256, faults);
+    let mut players: Vec<Player> = (0..3).map(|me| Player::new(me, 3, 3)).collect();
+    let head = RequestHeader::new(0, ReplyBound::None);
+    // Messages too long to be injected, and Long ones, until the stopped one may have no more.
+    let bytes = pattern(0, 200);
+    while conduits[0].send(Peer(2), head, &args(0, 200), Body::Copy(&bytes)).is_ok() {}
+    let long = pattern(0, 1000);
+    while conduits[0].send(Peer(2), head, &args(0, 1000), Body::Place(&long, 0)).is_ok() {}
+    let refused = conduits[0].send(Peer(2), head, &args(0, 200), Body::Copy(&bytes));
+    assert_eq!(refused, Err(Refused::Busy(am_core::Resource::Interface)));
+    for number in 0..20 {
+        conduits[0].send(Peer(1), head, &args(number, 200), Body::Copy(&pattern(number, 200))).unwrap();
+        conduits[0].flush();
+        conduits[1].poll(9, &mut players[1]);
+        conduits[1].flush();
+        conduits[0].poll(9, &mut players[0]);
+    }
+    // Longer than all buffers together.
+    let long = pattern(20, 9 * 512);
+    conduits[0].send(Peer(1), head, &args(20, long.len()), Body::Place(&long, 0)).unwrap();
+    for _ in 0..5 {
+        conduits[0].flush();
+        conduits[1].poll(9, &mut players[1]);
+    }
+    assert_eq!((players[1].seen[0], &players[1].findings), (21, &Vec::new()));
+}
+
+/// Two endpoints of one slot each whose program does not look: a Long message comes through although others wait before it.
+#[test]
+fn few_slots_are_emptied_early() {
+    let faults = Faults { streams: true, ..Faults::none(4) };
+    let conduits = Network::conduits(Shape::new(2), 8, (8, 1), 256, faults);
+    let play = |mut conduit: Conduit<FakePort>, to: u32| {
+        let head = RequestHeader::new(0, ReplyBound::None);
+        for number in 0..4 {
+            conduit.send(Peer(to), head, &args(number, 0), Body::None).unwrap();
+        }
+        let long = pattern(4, 5 * 512);
+        conduit.send(Peer(to), head, &args(4, long.len()), Body::Place(&long, 0)).unwrap();
+        let mut player = Player::new(1 - to as usize, 2, 4);
+        while player.seen[to as usize] < 5 && status(&conduit, to as usize) == PeerStatus::Active {
+            conduit.poll(1, &mut player);
+        }
+        assert_eq!((player.seen[to as usize], &player.findings), (5, &Vec::new()));
+        conduit
+    };
+    let players: Vec<_> = conduits
+        .into_iter()
+        .zip([1, 0])
+        .map(|(conduit, to)| std::thread::spawn(move || play(conduit, to)))
+        .collect();
+    let ends: Vec<_> = players.into_iter().map(|player| player.join().expect("everything comes")).collect();
+    let ends = ends.into_iter().map(|conduit| std::thread::spawn(|| drop(conduit)));
+    ends.collect::<Vec<_>>().into_iter().for_each(|end| end.join().expect("a departure does not panic"));
+}
+
 /// A peer that sends more requests than it may is lost as faulty.
 #[test]
 fn who_sends_more_than_its_window_is_faulty() {
-    let faults = Faults { seed: 1, again: 0, late: 0, reorder: false, mutation: Mutation::Flood };
+    let faults = Faults { mutation: Mutation::Flood, ..Faults::none(1) };
     let mut conduits = Network::conduits(Shape::new(2), 1, (8, 1), 256, faults);
     let mut players: Vec<Player> = (0..2).map(|me| Player::new(me, 2, 1)).collect();
     for number in 0..2 {

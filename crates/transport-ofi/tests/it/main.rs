@@ -4,6 +4,7 @@ mod allocation;
 mod conformance;
 mod fake;
 mod faults;
+mod forks;
 mod processes;
 
 use std::io::Write as _;

@@ -1,0 +1,431 @@
+//! The port over a provider made of functions of this file: what it registers, calls back and closes, and what it makes of errors. The
+//! provider keeps what it is told in a variable of the thread.
+
+use super::abi::{
+    FI_EAGAIN, FI_EAVAIL, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t, fi_av_attr,
+    fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_msg_rma,
+    fi_ops, fi_ops_av, fi_ops_cm, fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_fabric, fi_ops_mr, fi_ops_msg,
+    fi_ops_rma, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+};
+use super::info::{Infos, Query};
+use super::library::Library;
+use super::port::{Opening, Port};
+use crate::error::OfiError;
+use crate::memory::OfiMemory;
+use crate::wire::{Event, Failure, Fault, Operation, Sizes, Wire};
+use am_core::Segment;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+/// What the provider was told, and what it is to do.
+#[derive(Default)]
+struct State {
+    mr_mode: c_int,
+    /// Registrations that succeed.
+    registrations: usize,
+    log: Vec<&'static str>,
+    /// Contexts of slots on offer.
+    offered: Vec<usize>,
+    done: VecDeque<usize>,
+    /// Contexts and codes of operations that have failed.
+    failed: VecDeque<(usize, c_int, c_int)>,
+}
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+fn with<R>(act: impl FnOnce(&mut State) -> R) -> R {
+    STATE.with_borrow_mut(act)
+}
+
+/// Something zero, for good.
+fn leak<T>(value: T) -> *mut T {
+    Box::leak(Box::new(value))
+}
+
+const fn object(class: usize) -> fid {
+    fid { fclass: class, context: ptr::null_mut(), ops: &raw const COMMON }
+}
+
+/// Makes an object and hands it out.
+///
+/// # Safety
+/// There has to be a place for it.
+unsafe fn hand_out<T>(place: *mut *mut T, value: T) -> c_int {
+    // SAFETY: the caller has a place.
+    unsafe { *place = leak(value) };
+    0
+}
+
+const NAMES: [&str; 6] = ["fabric", "domain", "av", "cq", "ep", "mr"];
+
+static COMMON: fi_ops = fi_ops { size: size_of::<fi_ops>(), close, bind, control };
+
+unsafe extern "C" fn close(object: *mut fid) -> c_int {
+    // SAFETY: the object was made here and never goes.
+    let class = unsafe { (*object).fclass };
+    with(|state| {
+        assert!(class != 5 || state.offered.is_empty(), "a registration goes while slots are on offer");
+        if class == 4 {
+            state.offered.clear();
+        }
+        state.log.push(NAMES[class]);
+    });
+    0
+}
+
+unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+    0
+}
+
+unsafe extern "C" fn control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
+    0
+}
+
+unsafe extern "C" fn getinfo(
+    _: u32,
+    _: *const c_char,
+    _: *const c_char,
+    _: u64,
+    _: *const fi_info,
+    place: *mut *mut fi_info,
+) -> c_int {
+    // SAFETY: it looks at nothing.
+    let made = unsafe { dupinfo(ptr::null()) };
+    // SAFETY: the caller has a place.
+    unsafe { *place = made };
+    0
+}
+
+unsafe extern "C" fn freeinfo(_: *mut fi_info) {}
+
+unsafe extern "C" fn dupinfo(_: *const fi_info) -> *mut fi_info {
+    let mr_mode = with(|state| state.mr_mode);
+    leak(fi_info {
+        next: ptr::null_mut(),
+        caps: 0,
+        mode: 0,
+        addr_format: 0,
+        src_addrlen: 0,
+        dest_addrlen: 0,
+        src_addr: ptr::null_mut(),
+        dest_addr: ptr::null_mut(),
+        handle: ptr::null_mut(),
+        tx_attr: leak(fi_tx_attr {
+            caps: 0,
+            mode: 0,
+            op_flags: 0,
+            msg_order: 0,
+            comp_order: 0,
+            inject_size: 64,
+            size: 64,
+            iov_limit: 1,
+            rma_iov_limit: 1,
+            tclass: 0,
+        }),
+        rx_attr: leak(fi_rx_attr {
+            caps: 0,
+            mode: 0,
+            op_flags: 0,
+            msg_order: 0,
+            comp_order: 0,
+            total_buffered_recv: 0,
+            size: 64,
+            iov_limit: 1,
+        }),
+        ep_attr: leak(fi_ep_attr { r#type: 3, protocol: 0, protocol_version: 0, max_msg_size: 1 << 20 }),
+        domain_attr: leak(fi_domain_attr {
+            domain: ptr::null_mut(),
+            name: ptr::null_mut(),
+            threading: 0,
+            control_progress: 0,
+            data_progress: 0,
+            resource_mgmt: 0,
+            av_type: 0,
+            mr_mode,
+            mr_key_size: 8,
+            cq_data_size: 0,
+            cq_cnt: 1,
+            ep_cnt: 1,
+        }),
+        fabric_attr: leak(fi_fabric_attr {
+            fabric: ptr::null_mut(),
+            name: ptr::null_mut(),
+            prov_name: ptr::null_mut(),
+            prov_version: 0,
+            api_version: 0,
+        }),
+        nic: ptr::null_mut(),
+    })
+}
+
+unsafe extern "C" fn fabric(_: *mut fi_fabric_attr, place: *mut *mut fid_fabric, _: *mut c_void) -> c_int {
+    static OPS: fi_ops_fabric = fi_ops_fabric { size: 0, domain };
+    // SAFETY: the caller has a place.
+    unsafe { hand_out(place, fid_fabric { fid: object(0), ops: &raw const OPS, api_version: 0 }) }
+}
+
+unsafe extern "C" fn domain(
+    _: *mut fid_fabric,
+    _: *mut fi_info,
+    place: *mut *mut fid_domain,
+    _: *mut c_void,
+) -> c_int {
+    static OPS: fi_ops_domain = fi_ops_domain { size: 0, av_open, cq_open, endpoint };
+    static MR: fi_ops_mr = fi_ops_mr { size: 0, reg };
+    // SAFETY: the caller has a place.
+    unsafe { hand_out(place, fid_domain { fid: object(1), ops: &raw const OPS, mr: &raw const MR }) }
+}
+
+unsafe extern "C" fn av_open(
+    _: *mut fid_domain,
+    _: *mut fi_av_attr,
+    place: *mut *mut fid_av,
+    _: *mut c_void,
+) -> c_int {
+    static OPS: fi_ops_av = fi_ops_av { size: 0, insert };
+    // SAFETY: the caller has a place.
+    unsafe { hand_out(place, fid_av { fid: object(2), ops: &raw const OPS }) }
+}
+
+unsafe extern "C" fn insert(
+    _: *mut fid_av,
+    _: *const c_void,
+    _: usize,
+    place: *mut fi_addr_t,
+    _: u64,
+    _: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller has a place.
+    unsafe { *place = 0 };
+    1
+}
+
+unsafe extern "C" fn cq_open(
+    _: *mut fid_domain,
+    _: *mut fi_cq_attr,
+    place: *mut *mut fid_cq,
+    _: *mut c_void,
+) -> c_int {
+    static OPS: fi_ops_cq = fi_ops_cq {
+        size: 0,
+        read,
+        readfrom: None,
+        readerr,
+        sread: None,
+        sreadfrom: None,
+        signal: None,
+        strerror: own_reason,
+    };
+    // SAFETY: the caller has a place.
+    unsafe { hand_out(place, fid_cq { fid: object(3), ops: &raw const OPS }) }
+}
+
+unsafe extern "C" fn read(_: *mut fid_cq, place: *mut c_void, _: usize) -> isize {
+    let (done, failed) = with(|state| (state.done.pop_front(), !state.failed.is_empty()));
+    let Some(context) = done else { return if failed { -FI_EAVAIL } else { -FI_EAGAIN } };
+    let entry = fi_cq_msg_entry { op_context: context as *mut c_void, flags: 0, len: 8 };
+    // SAFETY: the caller has room for an entry of this format.
+    unsafe { place.cast::<fi_cq_msg_entry>().write(entry) };
+    1
+}
+
+unsafe extern "C" fn readerr(_: *mut fid_cq, place: *mut fi_cq_err_entry, _: u64) -> isize {
+    let Some((context, err, own)) = with(|state| state.failed.pop_front()) else { return -FI_EAGAIN };
+    // SAFETY: the caller has an entry.
+    let entry = unsafe { &mut *place };
+    (entry.op_context, entry.err, entry.prov_errno) = (context as *mut c_void, err, own);
+    1
+}
+
+unsafe extern "C" fn own_reason(
+    _: *mut fid_cq,
+    _: c_int,
+    _: *const c_void,
+    _: *mut c_char,
+    _: usize,
+) -> *const c_char {
+    c"the cable is out".as_ptr()
+}
+
+unsafe extern "C" fn endpoint(
+    _: *mut fid_domain,
+    _: *mut fi_info,
+    place: *mut *mut fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    static OPS: fi_ops_ep = fi_ops_ep { size: 0, cancel };
+    static CM: fi_ops_cm = fi_ops_cm { size: 0, setname: None, getname };
+    static MSG: fi_ops_msg =
+        fi_ops_msg { size: 0, recv, recvv: None, recvmsg: None, send, sendv: None, sendmsg: None, inject };
+    static RMA: fi_ops_rma =
+        fi_ops_rma { size: 0, read: None, readv: None, readmsg: rma, write: None, writev: None, writemsg: rma };
+    let (ops, cm, msg, rma) = (&raw const OPS, &raw const CM, &raw const MSG, &raw const RMA);
+    let made = fid_ep { fid: object(4), ops, cm, msg, rma };
+    // SAFETY: the caller has a place.
+    unsafe { hand_out(place, made) }
+}
+
+unsafe extern "C" fn cancel(_: *mut fid, context: *mut c_void) -> isize {
+    with(|state| {
+        state.log.push("cancel");
+        state.offered.retain(|offered| *offered != context as usize);
+        state.failed.push_back((context as usize, libc::ECANCELED, 0));
+    });
+    0
+}
+
+unsafe extern "C" fn getname(_: *mut fid, place: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: the caller has room for more than that.
+    unsafe { ptr::copy_nonoverlapping(c"fake".as_ptr().cast(), place.cast::<u8>(), 4) };
+    // SAFETY: the caller says where the length is.
+    unsafe { *len = 4 };
+    0
+}
+
+unsafe extern "C" fn recv(
+    _: *mut fid_ep,
+    _: *mut c_void,
+    _: usize,
+    _: *mut c_void,
+    _: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    with(|state| state.offered.push(context as usize));
+    0
+}
+
+unsafe extern "C" fn send(
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: usize,
+    _: *mut c_void,
+    _: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    with(|state| state.failed.push_back((context as usize, libc::ECONNRESET, 77)));
+    0
+}
+
+unsafe extern "C" fn inject(_: *mut fid_ep, _: *const c_void, _: usize, _: fi_addr_t) -> isize {
+    -FI_EAGAIN
+}
+
+unsafe extern "C" fn rma(_: *mut fid_ep, message: *const fi_msg_rma, _: u64) -> isize {
+    // SAFETY: the caller has a description.
+    let context = unsafe { (*message).context };
+    with(|state| state.done.push_back(context as usize));
+    0
+}
+
+unsafe extern "C" fn reg(
+    _: *mut fid,
+    _: *const c_void,
+    _: usize,
+    _: u64,
+    _: u64,
+    key: u64,
+    _: u64,
+    place: *mut *mut fid_mr,
+    _: *mut c_void,
+) -> c_int {
+    let fails = with(|state| {
+        let fails = state.registrations == 0;
+        state.registrations = state.registrations.saturating_sub(1);
+        fails
+    });
+    if fails {
+        return -libc::ENOMEM;
+    }
+    // SAFETY: the caller has a place.
+    unsafe { hand_out(place, fid_mr { fid: object(5), mem_desc: ptr::null_mut(), key: 100 + key }) }
+}
+
+unsafe extern "C" fn reason(code: c_int) -> *const c_char {
+    let text: &CStr = if code == libc::ENOMEM { c"no memory" } else { c"reset" };
+    text.as_ptr()
+}
+
+const SIZES: Sizes = Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes: 4096, slots: 3, inject: 64 };
+
+/// A port over the provider in this mode, some of whose registrations succeed.
+fn open(mr_mode: c_int, registrations: usize) -> Result<Port, OfiError> {
+    with(|state| *state = State { mr_mode, registrations, ..State::default() });
+    let library: &'static Library = Box::leak(Box::new(Library::fake(getinfo, freeinfo, dupinfo, fabric, reason)));
+    let infos = Infos::ask(library, Query::default())?;
+    let segment = Segment::new(OfiMemory::new(8192).unwrap(), 8192).erase();
+    let opening = Opening { infos: &infos, offer: 0, provider: "fake", sizes: SIZES, segment: &segment };
+    Port::open(&opening)
+}
+
+fn log() -> Vec<&'static str> {
+    with(|state| std::mem::take(&mut state.log))
+}
+
+const ALL: c_int = FI_MR_LOCAL | FI_MR_ENDPOINT | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
+
+#[test]
+fn registrations_of_an_endpoint_go_between_its_slots_and_itself() {
+    drop(open(ALL, 9).unwrap());
+    let [slots, regions] = [["cancel"; 3].as_slice(), &["mr"; 4]];
+    assert_eq!(log(), [slots, regions, &["ep", "cq", "av", "domain", "fabric"]].concat());
+    // Others may go with slots on offer, after the endpoint; a segment alone is registered.
+    drop(open(0, 9).unwrap());
+    assert_eq!(log(), ["ep", "mr", "cq", "av", "domain", "fabric"]);
+}
+
+#[test]
+fn modes_decide_what_peers_are_told() {
+    let port = open(FI_MR_PROV_KEY, 9).unwrap();
+    assert_eq!((port.own().key, port.own().base), (101, 0));
+    let port = open(FI_MR_VIRT_ADDR, 9).unwrap();
+    assert_ne!(port.own().base, 0);
+    assert_eq!(port.name().unwrap(), b"fake");
+}
+
+#[test]
+fn a_registration_that_fails_closes_everything() {
+    for registrations in 0..4 {
+        let error = open(ALL, registrations).unwrap_err().to_string();
+        assert!(
+            error.starts_with("fi_mr_reg of libfabric's provider fake failed: no memory (12) (memory for"),
+            "{error}"
+        );
+        assert!(error.contains("ulimit -l"), "{error}");
+        let log = log();
+        let closed = |name| log.iter().filter(|closed| **closed == name).count();
+        assert_eq!((closed("mr"), closed("ep"), closed("fabric")), (registrations, 1, 1));
+    }
+}
+
+#[test]
+fn errors_keep_the_providers_own_code() {
+    let mut port = open(0, 9).unwrap();
+    port.connect([(Some(&b"fake"[..]), port.own())].into_iter()).unwrap();
+    assert_eq!(port.inject(0, 0, 8), Err(Fault::Again));
+    port.send(0, 0, 8).unwrap();
+    let mut events = Vec::with_capacity(8);
+    port.poll(&mut events).unwrap();
+    let failure = Failure { code: libc::ECONNRESET, own: 77 };
+    assert_eq!(events, [Event::Failed(Some(Operation::Send(0)), failure)]);
+    let reason = "reset (104) of libfabric's provider fake, its own 77: the cable is out";
+    assert_eq!(port.explain(failure), reason);
+}
+
+#[test]
+fn completions_of_nothing_are_ignored() {
+    let mut port = open(0, 9).unwrap();
+    port.connect([(Some(&b"fake"[..]), port.own())].into_iter()).unwrap();
+    port.write(0, 2, 100, 0).unwrap();
+    let context = with(|state| state.done[0]);
+    // An address beside the contexts, one within a context, the same completion twice.
+    with(|state| state.done.extend([0, context + 8, context]));
+    let mut events = Vec::with_capacity(8);
+    while with(|state| !state.done.is_empty()) {
+        port.poll(&mut events).unwrap();
+    }
+    assert_eq!(events, [Event::Done(Operation::Write(2), 8)]);
+}
