@@ -8,12 +8,15 @@
 //! Both directions carry frames: a kind, the length of what follows as a little-endian word of 32 bits, and that.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use am_core::Rank;
+
+use crate::codec::wire;
 
 /// From a rank: its part of an exchange.
 const PART: u8 = 0;
@@ -44,6 +47,51 @@ const RANKS_AT_ONCE: usize = 1 << 20;
 const HEAD: usize = 5;
 /// The longest part of an exchange.
 pub(crate) const LONGEST_PART: usize = 64 << 10;
+
+/// What a rank says to whoever serves its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Its part of an exchange.
+    Part(Vec<u8>),
+    /// All its endpoints have taken leave.
+    Left,
+    /// Another endpoint has attached after that.
+    Back,
+    /// It takes part in no further exchange.
+    Done,
+    /// Whether it wants to hear who is done.
+    Watch(bool),
+}
+wire!(enum Word { 0 => Part(part), 1 => Left, 2 => Back, 3 => Done, 4 => Watch(on) });
+
+/// A rank's way to whoever serves its job. What is said has gone out when the call returns.
+pub(crate) trait Uplink: fmt::Debug + Send + Sync {
+    /// Says something in one piece.
+    ///
+    /// # Errors
+    /// Whoever serves the job has gone.
+    fn say(&self, word: Word) -> io::Result<()>;
+}
+
+impl Uplink for UnixStream {
+    fn say(&self, word: Word) -> io::Result<()> {
+        let frame = match word {
+            Word::Part(part) => frame(PART, &part),
+            Word::Left => frame(LEFT, &[]),
+            Word::Back => frame(BACK, &[]),
+            Word::Done => frame(DONE, &[]),
+            Word::Watch(on) => frame(WATCH, &[on.into()]),
+        };
+        (&*self).write_all(&frame)
+    }
+}
+
+/// A link to a launcher, over which the threads of a rank speak one after the other.
+impl Uplink for Mutex<Arc<UnixStream>> {
+    fn say(&self, word: Word) -> io::Result<()> {
+        self.lock().unwrap_or_else(PoisonError::into_inner).say(word)
+    }
+}
 
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("long messages take several frames");
@@ -326,18 +374,18 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// One more endpoint is there. A launcher that is gone needs no word, here and below.
-    pub(crate) fn attach(&mut self, mut link: &UnixStream) {
+    pub(crate) fn attach(&mut self, link: &dyn Uplink) {
         if self.attached > 0 && self.attached == self.departed {
-            let _ = link.write_all(&frame(BACK, &[]));
+            let _ = link.say(Word::Back);
         }
         self.attached += 1;
     }
 
     /// One of them has taken leave.
-    pub(crate) fn depart(&mut self, mut link: &UnixStream) {
+    pub(crate) fn depart(&mut self, link: &dyn Uplink) {
         self.departed += 1;
         if self.departed == self.attached {
-            let _ = link.write_all(&frame(LEFT, &[]));
+            let _ = link.say(Word::Left);
         }
     }
 }
@@ -347,20 +395,20 @@ impl Presence {
 ///
 /// # Errors
 /// The launcher has gone.
-pub(crate) fn send_part(mut link: &UnixStream, part: &[u8]) -> io::Result<()> {
+pub(crate) fn send_part(link: &dyn Uplink, part: &[u8]) -> io::Result<()> {
     debug_assert!(part.len() <= LONGEST_PART, "the bootstrap refuses longer parts");
-    link.write_all(&frame(PART, part))
+    link.say(Word::Part(part.to_vec()))
 }
 
 /// A rank's end: says that it takes part in no further exchange. A launcher that is gone needs no word.
-pub(crate) fn send_done(mut link: &UnixStream) {
-    let _ = link.write_all(&frame(DONE, &[]));
+pub(crate) fn send_done(link: &dyn Uplink) {
+    let _ = link.say(Word::Done);
 }
 
 /// A rank's end: asks to be told who is done, those of before included, or no longer to be told. A launcher that is gone is found by
 /// who listens.
-pub(crate) fn send_watch(mut link: &UnixStream, on: bool) {
-    let _ = link.write_all(&frame(WATCH, &[on.into()]));
+pub(crate) fn send_watch(link: &dyn Uplink, on: bool) {
+    let _ = link.say(Word::Watch(on));
 }
 
 /// What a launcher tells a rank.
@@ -372,6 +420,8 @@ pub(crate) enum LauncherMessage {
     Failed(Vec<Rank>),
     /// These take part in no further exchange.
     Done(Vec<Rank>),
+    /// Nothing more: the launcher has gone.
+    Over,
 }
 
 /// A rank's end: calls `on_message` for all that the launcher sends, until it has gone, sends what is malformed,
@@ -451,6 +501,7 @@ pub fn control(data: &[u8]) -> bool {
                 LauncherMessage::Failed(named) | LauncherMessage::Done(named) => {
                     assert!(named.iter().all(|rank| rank.0 < ranks), "{named:?}");
                 }
+                LauncherMessage::Over => unreachable!("whoever listens finds that out"),
             }
         });
         return understood;

@@ -31,6 +31,12 @@ impl Descriptor {
         Ok(Self { number: file.as_raw_fd() as u32, device: meta.st_dev, inode: meta.st_ino })
     }
 
+    /// The same file at another number.
+    #[cfg(test)]
+    pub(crate) fn at(self, number: u32) -> Self {
+        Self { number, ..self }
+    }
+
     /// Whether that is the file.
     fn names(self, file: BorrowedFd<'_>) -> nix::Result<bool> {
         fstat(file).map(|meta| (meta.st_dev, meta.st_ino) == (self.device, self.inode))
@@ -58,8 +64,8 @@ impl FromStr for Descriptor {
 /// What an inherited descriptor has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// A memory file with these seals at least.
-    Memory(SealFlag),
+    /// This memory file, with these seals at least.
+    Memory(Descriptor, SealFlag),
     /// One end of this pair of stream sockets.
     Control(Descriptor),
     /// The end of this pipe that is read.
@@ -73,9 +79,9 @@ impl FileKind {
     fn is(self, file: BorrowedFd<'_>) -> nix::Result<bool> {
         let kind = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT;
         Ok(match self {
-            Self::Memory(seals) => {
+            Self::Memory(memory, seals) => {
                 let found = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
-                kind == SFlag::S_IFREG && found.is_ok_and(|found| found.contains(seals))
+                kind == SFlag::S_IFREG && found.is_ok_and(|found| found.contains(seals)) && memory.names(file)?
             }
             Self::Control(line) => {
                 kind == SFlag::S_IFSOCK
@@ -95,7 +101,7 @@ impl FileKind {
 impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory(_) => f.write_str("a sealed memory file"),
+            Self::Memory(..) => f.write_str("the sealed memory file that the launcher left"),
             Self::Control(_) => f.write_str("the Unix stream socket that the launcher left"),
             Self::Lifeline(_) => f.write_str("the reading end of the pipe that the launcher left"),
             Self::Notices(_) => f.write_str("the writing end of the pipe that the launcher left"),
@@ -192,16 +198,17 @@ pub(crate) mod tests {
         let (reading, writing) = pipe().unwrap();
         let files: [OwnedFd; 5] =
             [socket.into(), UnixStream::pair().unwrap().0.into(), reading, writing, memory(SealFlag::F_SEAL_GROW)];
-        let [_, line, lifeline, notices, _] = files.each_ref().map(|file| Descriptor::of(file).unwrap());
+        let [_, line, lifeline, notices, memory] = files.each_ref().map(|file| Descriptor::of(file).unwrap());
         let wishes = [
             FileKind::Control(line),
             FileKind::Lifeline(lifeline),
             FileKind::Notices(notices),
-            FileKind::Memory(SEALS),
+            FileKind::Memory(memory, SEALS),
         ];
         for (place, file) in files.iter().enumerate() {
             for (other, wanted) in wishes.into_iter().enumerate() {
-                if place != other + 1 {
+                // The memory file is the right one, but without the seals.
+                if place != other + 1 || place == 4 {
                     assert!(claim(file.as_raw_fd() as u32, wanted).is_err(), "{file:?} is not {wanted}");
                 }
             }
@@ -217,11 +224,11 @@ pub(crate) mod tests {
         let (reading, writing) = pipe().unwrap();
         let (of_launcher, of_launcher_too) = pipe().unwrap();
         let [line, other] = [(); 2].map(|()| OwnedFd::from(UnixStream::pair().unwrap().0));
-        let wish = |file: &OwnedFd, launchers: &OwnedFd| Descriptor {
-            number: file.as_raw_fd() as u32,
-            ..Descriptor::of(launchers).unwrap()
-        };
+        let wish =
+            |file: &OwnedFd, launchers: &OwnedFd| Descriptor::of(launchers).unwrap().at(file.as_raw_fd() as u32);
+        let [sealed, manifest] = [(); 2].map(|()| memory(SEALS));
         for (file, wanted) in [
+            (&sealed, FileKind::Memory(wish(&sealed, &manifest), SEALS)),
             (&reading, FileKind::Lifeline(wish(&reading, &of_launcher))),
             (&writing, FileKind::Notices(wish(&writing, &of_launcher_too))),
             (&line, FileKind::Control(wish(&line, &other))),
@@ -245,11 +252,13 @@ pub(crate) mod tests {
     fn each_kind_is_taken_over_once() {
         let (reading, _writing) = pipe().unwrap();
         let line = OwnedFd::from(UnixStream::pair().unwrap().0);
-        let [of_line, of_reading] = [&line, &reading].map(|file| Descriptor::of(file).unwrap());
+        let memory = memory(SEALS | SealFlag::F_SEAL_GROW);
+        let [of_line, of_reading, of_memory] =
+            [&line, &reading, &memory].map(|file| Descriptor::of(file).unwrap());
         let files: [(OwnedFd, FileKind); 3] = [
             (line, FileKind::Control(of_line)),
             (reading, FileKind::Lifeline(of_reading)),
-            (memory(SEALS | SealFlag::F_SEAL_GROW), FileKind::Memory(SEALS)),
+            (memory, FileKind::Memory(of_memory, SEALS)),
         ];
         let claimed = files.map(|(file, wanted)| {
             let number = unused(&file);
@@ -265,8 +274,9 @@ pub(crate) mod tests {
 
     #[test]
     fn closed_descriptors_and_standard_streams_are_refused() {
+        let memory = Descriptor::of(&memory(SEALS)).unwrap();
         for number in [0, 2, 99_999, u32::MAX] {
-            assert!(claim(number, FileKind::Memory(SEALS)).is_err());
+            assert!(claim(number, FileKind::Memory(memory, SEALS)).is_err());
         }
     }
 }

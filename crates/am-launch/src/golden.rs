@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cluster::channel::PROTOCOL;
 use crate::cluster::message::{Answer, FromAgent, FromRank, ORDERS_MAGIC, Orders, Parts, RankArrival, ToAgent};
 use crate::codec::{Wire, decode, encode};
-use crate::control_links::{ControlLinks, Presence, send_done, send_part, send_watch};
+use crate::control_links::{ControlLinks, Presence, Word, send_done, send_part, send_watch};
 use crate::host::local_ranks::LocalRanks;
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices::Notice;
@@ -49,7 +49,7 @@ fn manifest() -> JobManifest {
 #[test]
 fn versions() {
     // When a test below fails these numbers have to change, and then this one.
-    assert_eq!((PROTOCOL, ORDERS_MAGIC), (7, *b"am-agent"));
+    assert_eq!((PROTOCOL, ORDERS_MAGIC), (8, *b"am-agent"));
     let mut file = std::fs::File::from(manifest().file().unwrap());
     std::io::Seek::rewind(&mut file).unwrap();
     let mut bytes = Vec::new();
@@ -146,11 +146,17 @@ fn what_ranks_say_at_a_rendezvous() {
         interface: "e".into(),
     };
     same(&FromRank::Arrived(arrival), "0001330102010103756470016d016e000a0000010165");
-    same(&FromRank::Part(vec![9]), "010109");
+    let words = [Word::Part(vec![9]), Word::Left, Word::Back, Word::Done, Word::Watch(true)];
+    for (word, expected) in words.into_iter().zip(["01000109", "0101", "0102", "0103", "010401"]) {
+        same(&FromRank::Said(word), expected);
+    }
     let table = Answer::Table(JobManifest { hosts: vec![], host_of: vec![], ..manifest() }, [5; 32]);
     same(&table, &format!("00036a6f6200ac020000{}", "05".repeat(32)));
     same(&Answer::Refused("why".into()), "0103776879");
     same(&Answer::Gathered { parts: Parts(vec![vec![]]), more: false }, "02010000");
+    same(&Answer::Failed(vec![2, 300]), "030202ac02");
+    same(&Answer::Done(vec![1]), "040101");
+    same(&Answer::Left(true), "0501");
 }
 
 /// What comes out at the other end until the link is cut.

@@ -28,9 +28,10 @@
 //! rank and the secret, and of a link to their launcher or agent, over which they exchange bytes and hear of failures. So neither
 //! connections nor descriptors grow with the pairs of ranks; a launcher or agent has one for each rank of its host.
 //!
-//! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank 0
-//! listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and that file
-//! are enough: `AM_RANK`, `AM_RANKS` and `AM_RENDEZVOUS`.
+//! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank
+//! 0 listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and
+//! that file are enough: `AM_RANK`, `AM_RANKS` and `AM_RENDEZVOUS`. The connections stay: rank 0 tells the
+//! others of ranks that end.
 //!
 //! From the bottom up; each uses only what stands above it in this table:
 //!
@@ -57,10 +58,10 @@
 //! | `AM_NOTICE_FD` | an inherited pipe end through which ranks tell the launcher what their exit codes don't |
 //! | `AM_KEEP_GOING` | 1 if the other ranks go on when one fails |
 //!
-//! `AM_CONTROL_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`, which says which file
-//! the descriptor is. A rank takes its descriptors over once, and programs that it starts do not inherit them.
-//! Such a program that is linked to this library and was started with the variables above gets
-//! [`RankError::Descriptor`]; it has to be started without them.
+//! `AM_MANIFEST_FD`, `AM_CONTROL_FD`, `AM_LIFELINE_FD` and `AM_NOTICE_FD` have the form `NUMBER:DEVICE:INODE`,
+//! which says which file the descriptor is. A rank takes its descriptors over once, and programs that it starts
+//! do not inherit them. Such a program that is linked to this library and was started with the variables above
+//! gets [`RankError::Descriptor`]; it has to be started without them.
 //!
 //! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` was started by
 //! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,

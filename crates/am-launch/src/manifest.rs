@@ -13,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use zeroize::Zeroizing;
 
 use crate::codec::{decode, encode, wire};
-use crate::descriptors::{FileKind, claim, unclaimed};
+use crate::descriptors::{Descriptor, FileKind, claim, unclaimed};
 use crate::secret::Secret;
 
 /// The first bytes of a manifest's file; they change with its form, and with what ranks and their launcher say to each other.
@@ -89,11 +89,12 @@ impl JobManifest {
     ///
     /// # Errors
     /// The descriptor is not there, or no manifest of this version; then it stays open.
-    pub(crate) fn inherited(number: u32) -> io::Result<Self> {
+    pub(crate) fn inherited(file: Descriptor) -> io::Result<Self> {
+        let (number, kind) = (file.number, FileKind::Memory(file, SEALS));
         // What is no memory file may block who opens it.
-        unclaimed(number, FileKind::Memory(SEALS))?;
+        unclaimed(number, kind)?;
         let manifest = Self::read(File::open(format!("/proc/self/fd/{number}"))?)?;
-        claim(number, FileKind::Memory(SEALS)).map(|_| manifest)
+        claim(number, kind).map(|_| manifest)
     }
 
     /// Reads a manifest from its file.
@@ -165,13 +166,23 @@ mod tests {
         let manifest = manifest();
         let file = manifest.file().unwrap();
         assert!(File::from(file.try_clone().unwrap()).write_all(b"x").is_err());
-        assert_eq!(JobManifest::inherited(unused(&file)).unwrap(), manifest);
+        let inherited = Descriptor::of(&file).unwrap().at(unused(&file));
+        assert_eq!(JobManifest::inherited(inherited).unwrap(), manifest);
+    }
+
+    /// As in a child of a rank that uses this library, too.
+    #[test]
+    fn another_jobs_manifest_stays_open() {
+        let [ours, other] = [(); 2].map(|()| manifest().file().unwrap());
+        let inherited = Descriptor::of(&ours).unwrap().at(other.as_raw_fd() as u32);
+        assert!(JobManifest::inherited(inherited).is_err());
+        assert!(fcntl(&other, FcntlArg::F_GETFD).is_ok(), "it is still open");
     }
 
     #[test]
     fn other_files_are_refused() {
         let file = memfd_create(c"test", MFdFlags::MFD_CLOEXEC).unwrap();
-        assert!(JobManifest::inherited(file.as_raw_fd() as u32).is_err());
+        assert!(JobManifest::inherited(Descriptor::of(&file).unwrap()).is_err());
         assert!(fcntl(&file, FcntlArg::F_GETFD).is_ok(), "it is still open");
     }
 
@@ -179,9 +190,9 @@ mod tests {
     fn what_is_no_memory_file_is_not_opened() {
         // Opening a pipe that nobody writes to would block.
         let (reading, writing) = nix::unistd::pipe().unwrap();
-        let number = unused(&reading);
+        let inherited = Descriptor::of(&reading).unwrap().at(unused(&reading));
         drop(writing);
-        let refused = JobManifest::inherited(number).unwrap_err();
+        let refused = JobManifest::inherited(inherited).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{refused}");
     }
 

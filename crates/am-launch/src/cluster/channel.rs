@@ -13,18 +13,20 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use aegis::aegis256::Aegis256;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 use zeroize::Zeroize;
 
 use crate::codec::{self, Wire};
 use crate::secret::Secret;
 
 /// The version of everything that is said over a channel; it changes with the messages.
-pub(crate) const PROTOCOL: u16 = 7;
+pub(crate) const PROTOCOL: u16 = 8;
 const MAGIC: [u8; 6] = *b"am-rdv";
 const NONCE: usize = 32;
 const GREETING: usize = MAGIC.len() + 2 + NONCE;
@@ -35,6 +37,8 @@ const LONGEST: usize = 16 << 20;
 const MOST: usize = LONGEST - TAG;
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
+/// Seconds of silence after which the system asks the other end whether it is there.
+const KEEP_ALIVE: u32 = 60;
 
 /// Which end of a channel this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +152,18 @@ impl Channel {
     /// Those of the system.
     pub(crate) fn new(stream: TcpStream, side: Side, secret: &Secret) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        // Conversations go on as long as a job, and what lies between may forget those in which nothing is said.
+        setsockopt(&stream, sockopt::KeepAlive, &true)?;
+        setsockopt(&stream, sockopt::TcpKeepIdle, &KEEP_ALIVE)?;
         Self::over(stream, side, secret)
+    }
+
+    /// Starts a conversation with a process of this host.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn local(stream: UnixStream, side: Side, secret: &Secret) -> io::Result<Self> {
+        Self::over(OwnedFd::from(stream).into(), side, secret)
     }
 
     /// Starts a conversation over any connected stream.

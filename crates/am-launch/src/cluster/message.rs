@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::codec::{Wire, take_length, wire};
-use crate::control_links::LONGEST_PART;
+use crate::control_links::{LONGEST_PART, Word};
 use crate::host::local_ranks::LocalRanks;
 use crate::manifest::JobManifest;
 use crate::notices::Notice;
@@ -101,10 +101,10 @@ wire!(enum ToAgent {
 pub(crate) enum FromRank {
     /// The rank is there.
     Arrived(RankArrival),
-    /// Its part of an exchange.
-    Part(Vec<u8>),
+    /// What it says to whoever serves its job.
+    Said(Word),
 }
-wire!(enum FromRank { 0 => Arrived(arrival), 1 => Part(part) });
+wire!(enum FromRank { 0 => Arrived(arrival), 1 => Said(word) });
 
 /// Who such a rank is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,8 +133,21 @@ pub(crate) enum Answer {
     Refused(String),
     /// Parts of an exchange, by rank, and whether the next ranks' follow.
     Gathered { parts: Parts, more: bool },
+    /// These ranks have ended without taking leave.
+    Failed(Vec<u32>),
+    /// These take part in no further exchange.
+    Done(Vec<u32>),
+    /// Whether rank 0 has taken leave.
+    Left(bool),
 }
-wire!(enum Answer { 0 => Table(manifest, run), 1 => Refused(reason), 2 => Gathered { parts, more } });
+wire!(enum Answer {
+    0 => Table(manifest, run),
+    1 => Refused(reason),
+    2 => Gathered { parts, more },
+    3 => Failed(ranks),
+    4 => Done(ranks),
+    5 => Left(left),
+});
 
 /// Parts of an exchange in one message: with each of them as long as one may be, a channel still takes it.
 const AT_ONCE: usize = 128;

@@ -8,7 +8,7 @@
 //! | `channel`, `listener`, `message` | authenticated conversations, the rendezvous address, what is said |
 //! | `host_state`, `start`, `monitor` | the launcher: one host, the start of all, their supervision |
 //! | `agent` | the agent on each host |
-//! | `rendezvous`, `rendezvous_links` | ranks that meet at rank 0, until they have attached |
+//! | `rendezvous` | ranks that meet at rank 0 |
 
 pub(crate) mod agent;
 pub(crate) mod channel;
@@ -22,5 +22,4 @@ pub(crate) mod options;
 pub(crate) mod place;
 pub(crate) mod remote;
 pub(crate) mod rendezvous;
-pub(crate) mod rendezvous_links;
 pub(crate) mod start;

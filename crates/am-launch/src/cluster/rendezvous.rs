@@ -1,6 +1,6 @@
 //! How ranks on several hosts find each other that `mpirun`, `srun` or a hand started: rank 0 listens at
-//! `AM_RENDEZVOUS`, everybody tells it where they are, and gets the manifest of the job. One connection for each
-//! rank, until it has attached.
+//! `AM_RENDEZVOUS`, everybody tells it where they are, and gets the manifest of the job. The connections stay
+//! ([`star`](crate::rank::star)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,12 +17,12 @@ use crate::cluster::channel::{Channel, ChannelError};
 use crate::cluster::launcher_addresses::check_addresses;
 use crate::cluster::listener::{ConnectError, Listener, connect};
 use crate::cluster::message::{Answer, FromRank, RankArrival};
-use crate::cluster::rendezvous_links::RendezvousLinks;
 use crate::env;
 use crate::error::ListenError;
 use crate::host::limits;
 use crate::interface::{Chosen, InterfaceError, InterfaceWish, choose, interface_of, outward};
 use crate::manifest::{HostEntry, JobManifest};
+use crate::rank::star::Spokes;
 use crate::secret::{Secret, SecretError};
 use crate::spec::job_id;
 
@@ -42,7 +42,7 @@ pub(crate) struct RendezvousClient<'a> {
 /// What a rank takes away from it.
 pub(crate) struct Met {
     pub(crate) manifest: JobManifest,
-    pub(crate) links: RendezvousLinks,
+    pub(crate) spokes: Spokes,
 }
 
 /// Why ranks on several hosts did not find each other.
@@ -213,8 +213,8 @@ impl RendezvousClient<'_> {
             channels.push((rank, channel));
         }
         manifest.secret = self.secret.of_run(&run);
-        let mut met = Met { manifest, links: RendezvousLinks::Root(channels) };
-        met.links.flush(Instant::now() + self.limit);
+        let mut met = Met { manifest, spokes: Spokes::Root(channels) };
+        met.spokes.flush(Instant::now() + self.limit);
         Ok(met)
     }
 
@@ -234,10 +234,10 @@ impl RendezvousClient<'_> {
                 if manifest.ranks() != self.ranks || !manifest.is_sound() {
                     return Err(self.lost(ChannelError::Damaged));
                 }
-                Ok(Met { manifest, links: RendezvousLinks::Leaf(Box::new(channel)) })
+                Ok(Met { manifest, spokes: Spokes::Leaf(Box::new(channel), words) })
             }
             Answer::Refused(reason) => Err(RendezvousError::Refused(reason)),
-            Answer::Gathered { .. } => Err(self.lost(ChannelError::Damaged)),
+            _ => Err(self.lost(ChannelError::Damaged)),
         }
     }
 
@@ -327,7 +327,7 @@ fn refuse(arrived: BTreeMap<u32, (RankArrival, Channel)>, reason: String) -> Ren
         channel.send(&Answer::Refused(reason.clone()));
         links.push((rank, channel));
     }
-    RendezvousLinks::Root(links).flush(Instant::now() + Duration::from_secs(2));
+    Spokes::Root(links).flush(Instant::now() + Duration::from_secs(2));
     RendezvousError::Refused(reason)
 }
 

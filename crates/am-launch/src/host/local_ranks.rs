@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -95,7 +95,7 @@ impl LocalRanks {
             command.env(env::JOB, &shared.manifest.job).env(env::LIFELINE_FD, named(&files[0])?);
             command.env(env::NOTICE_FD, named(&voice)?);
             let link = started.links.add().map_err(system("a link to a rank"))?;
-            command.env(env::CONTROL_FD, named(&link)?).env(env::MANIFEST_FD, number(&manifest));
+            command.env(env::CONTROL_FD, named(&link)?).env(env::MANIFEST_FD, named(&manifest)?);
             files.extend([Arc::clone(&manifest), Arc::new(link)]);
             let files_before = limits::before();
             tie(&mut command, Inheritance { mask: shared.signals.before(), files, cpus, files_before });
@@ -156,10 +156,6 @@ impl LocalRanks {
             _ => LaunchError::NotExecutable { program, source },
         }
     }
-}
-
-fn number(file: &OwnedFd) -> String {
-    file.as_raw_fd().to_string()
 }
 
 /// A descriptor's number and which file it is.

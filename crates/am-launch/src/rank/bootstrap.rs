@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -14,14 +14,16 @@ use std::time::Duration;
 use am_core::Rank;
 
 use crate::cluster::channel::ChannelError;
-use crate::cluster::rendezvous_links::RendezvousLinks;
-use crate::control_links::{LONGEST_PART, LauncherMessage, Presence, listen, send_done, send_part, send_watch};
+use crate::control_links::{
+    LONGEST_PART, LauncherMessage, Presence, Uplink, listen, send_done, send_part, send_watch,
+};
 use crate::env::error::EnvironmentError;
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::error::RankError;
 use crate::rank::identity::StartedBy;
 use crate::rank::meet::{LocalRendezvous, MeetError};
+use crate::rank::star::{Spokes, Star};
 use crate::secret::Secret;
 
 /// How long ranks let rank 0 say first what is wrong for all of them.
@@ -30,10 +32,11 @@ const SAID_FIRST: Duration = Duration::from_secs(3);
 /// What leads to the other ranks before any transport does.
 #[derive(Debug)]
 pub(crate) enum Exchange {
-    /// A launcher or agent on this host, or rank 0 in its place. Nothing has been said to it yet.
+    /// A launcher or agent on this host. Nothing has been said to it yet.
     Launcher(UnixStream),
-    /// The other ranks, where no launcher of this family started them.
-    Rendezvous(RendezvousLinks),
+    /// The other ranks, where no launcher of this family started them; how long they wait for each other in an
+    /// exchange.
+    Ranks(Spokes, Option<Duration>),
 }
 
 /// A rank's job before any transport: who and where its ranks are, and what transports need to find each other.
@@ -68,20 +71,19 @@ impl Drop for Bootstrap {
     fn drop(&mut self) {
         let state = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.process == std::process::id()
-            && let State::Launcher(link) = state
+            && let State::Begun(link) = state
         {
-            send_done(&writer(&link.writer));
+            send_done(&*link.uplink);
         }
     }
 }
 
 #[derive(Debug)]
 enum State {
-    /// The launcher's link, before the first exchange.
-    New(UnixStream),
-    Launcher(LauncherLink),
-    Rendezvous(RendezvousLinks),
-    /// Taken while it changes; the launcher has gone if it stays so.
+    /// Before the first exchange.
+    New(Exchange),
+    Begun(Link),
+    /// Taken while it changes; there is no thread if it stays so.
     Broken,
 }
 
@@ -114,11 +116,7 @@ impl Bootstrap {
         exchange: Exchange,
         limit: Duration,
     ) -> Self {
-        let state = match exchange {
-            Exchange::Launcher(link) => State::New(link),
-            Exchange::Rendezvous(links) => State::Rendezvous(links),
-        };
-        let (exchange, process) = (Mutex::new(state), std::process::id());
+        let (exchange, process) = (Mutex::new(State::New(exchange)), std::process::id());
         Self { rank, local_rank, started_by, manifest, limit, exchange, process }
     }
 
@@ -204,25 +202,25 @@ impl Bootstrap {
             return Err(ExchangeError::TooLong { bytes });
         }
         match &mut *self.begun()? {
-            State::Launcher(link) => link.allgather(own).map_err(ExchangeError::Launcher),
-            State::Rendezvous(links) => {
-                links.allgather(own, self.ranks(), self.limit).map_err(ExchangeError::Ranks)
-            }
+            State::Begun(link) => link.allgather(own),
             State::New(_) | State::Broken => Err(ExchangeError::Launcher(io::ErrorKind::BrokenPipe.into())),
         }
     }
 
     /// Calls `failed` for every rank that has ended without taking leave, as soon as that is known and also for those that are known
     /// already; on a thread that does nothing else, or on this one. It must not call this again, and a panic in it is told and goes no
-    /// further. A rank may be named that has left in a way of its transport's own. Never called where ranks met at `AM_RENDEZVOUS`: nobody watches them.
-    /// Where another launcher started the ranks of one host, a rank has ended when its process and all that it forked without executing
-    /// another program have: they hold its link open.
+    /// further. A rank may be named that has left in a way of its transport's own.
+    ///
+    /// Where no launcher of this family started the ranks, rank 0 tells the others, as long as its process
+    /// lives; afterwards nobody does. A rank has ended there when its process and all that it forked without
+    /// executing another program have: they hold its connection open. One whose host is lost, or the network to
+    /// it, is found by transports.
     ///
     /// # Errors
     /// [`ExchangeError::Thread`].
     pub fn on_failure(&self, failed: impl Fn(Rank) + Send + 'static) -> Result<(), ExchangeError> {
         let state = self.begun()?;
-        if let State::Launcher(link) = &*state {
+        if let State::Begun(link) = &*state {
             let listeners = Arc::clone(&link.listeners);
             let known = Arc::clone(&link.known);
             // The closure may ask for what waits for the state.
@@ -239,14 +237,13 @@ impl Bootstrap {
     /// [`ExchangeError::Thread`].
     pub fn attach_endpoint(&self) -> Result<DepartureReport, ExchangeError> {
         let state = self.begun()?;
-        let State::Launcher(link) = &*state else { return Ok(DepartureReport(None)) };
-        link.known().presence.attach(&writer(&link.writer));
-        Ok(DepartureReport(Some((Arc::clone(&link.known), Arc::clone(&link.writer)))))
+        let State::Begun(link) = &*state else { return Ok(DepartureReport(None)) };
+        link.known().presence.attach(&*link.uplink);
+        Ok(DepartureReport(Some(Present { known: Arc::clone(&link.known), uplink: Arc::clone(&link.uplink) })))
     }
 
     /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a job. Blocks until all
-    /// of them have it, have ended or have dropped their `Bootstrap`. Where ranks met at `AM_RENDEZVOUS` nobody watches them: those that
-    /// will not come are waited for up to the time limit.
+    /// of them have it, have ended or have dropped their `Bootstrap`.
     ///
     /// # Errors
     /// Somebody did not fetch it in time, or the system refused something.
@@ -274,7 +271,7 @@ impl Bootstrap {
     fn watch(&self, label: &str) -> Result<Watch, MeetError> {
         match self.begun() {
             Ok(state) => match &*state {
-                State::Launcher(link) => Ok(Watch::begin(&link.writer)),
+                State::Begun(link) => Ok(Watch::begin(&link.uplink)),
                 _ => Ok(Watch(None)),
             },
             Err(error) => Err(self.meeting(label).system(io::Error::other(error))),
@@ -284,7 +281,7 @@ impl Bootstrap {
     /// Whether a rank is known to have ended without taking leave, or to take part in nothing more.
     fn is_out(&self, rank: Rank) -> bool {
         match &*self.exchange.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Launcher(link) => {
+            State::Begun(link) => {
                 let known = link.known();
                 known.dead.contains(&rank) || known.done.contains(&rank)
             }
@@ -292,13 +289,13 @@ impl Bootstrap {
         }
     }
 
-    /// The exchange, with the thread that hears from a launcher.
+    /// The exchange, with the thread that hears from a launcher or the other ranks.
     fn begun(&self) -> Result<MutexGuard<'_, State>, ExchangeError> {
         let mut state = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::New(_))
-            && let State::New(link) = std::mem::replace(&mut *state, State::Broken)
+            && let State::New(exchange) = std::mem::replace(&mut *state, State::Broken)
         {
-            *state = State::Launcher(LauncherLink::begin(link, self.ranks()).map_err(ExchangeError::Thread)?);
+            *state = State::Begun(Link::begin(exchange, self.ranks()).map_err(ExchangeError::Thread)?);
         }
         Ok(state)
     }
@@ -311,15 +308,17 @@ pub(crate) fn after_rank_zero(rank: Rank) {
     }
 }
 
-/// The link to a launcher, and the thread that hears from it. The thread sleeps until something is said; it ends
-/// with the launcher, and so outlives this, since endpoints do, too.
+/// The link to a launcher or to other ranks, and the thread that hears from there. The thread sleeps until
+/// something is said; it ends with the launcher, and so outlives this, since endpoints do, too.
 #[derive(Debug)]
-struct LauncherLink {
+struct Link {
     known: Arc<Mutex<Known>>,
     listeners: Arc<Listeners>,
-    /// What is said to the launcher is said in one piece.
-    writer: LinkWriter,
+    uplink: Arc<dyn Uplink>,
     gathered: Receiver<Vec<Vec<u8>>>,
+    /// How long other ranks are waited for, where they are what is at the other end.
+    limit: Option<Duration>,
+    launched: bool,
 }
 
 /// Who wants to know of failures.
@@ -341,6 +340,8 @@ struct Known {
     /// Those that take part in no further exchange, as far as this rank has asked.
     done: Vec<Rank>,
     presence: Presence,
+    /// Where exchanges go, as long as somebody carries them.
+    gathered: Option<Sender<Vec<Vec<u8>>>>,
 }
 
 /// Adds one who wants to know, and tells it of those that are known already.
@@ -358,6 +359,18 @@ fn note(listeners: &Listeners, known: &Mutex<Known>, dead: &[Rank]) {
     listeners.iter().for_each(|failed| tell(failed, dead));
 }
 
+/// Takes in what a rank is told.
+fn hear(listeners: &Listeners, known: &Mutex<Known>, told: LauncherMessage) {
+    let all = || known.lock().unwrap_or_else(PoisonError::into_inner);
+    match told {
+        // Nobody exchanges any more where nobody receives; deaths are still news.
+        LauncherMessage::Gathered(parts) => drop(all().gathered.as_ref().map(|gathered| gathered.send(parts))),
+        LauncherMessage::Failed(ranks) => note(listeners, known, &ranks),
+        LauncherMessage::Done(ranks) => all().done.extend_from_slice(&ranks),
+        LauncherMessage::Over => all().gathered = None,
+    }
+}
+
 /// Calls the program's code, whose panic must not keep others from being told.
 fn tell(failed: &Listener, dead: &[Rank]) {
     for rank in dead {
@@ -365,33 +378,44 @@ fn tell(failed: &Listener, dead: &[Rank]) {
     }
 }
 
-fn writer(writer: &Mutex<Arc<UnixStream>>) -> MutexGuard<'_, Arc<UnixStream>> {
-    writer.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl LauncherLink {
-    fn begin(link: UnixStream, ranks: u32) -> io::Result<Self> {
-        let known = Arc::new(Mutex::new(Known::default()));
-        let (link, (sender, gathered)) = (Arc::new(link), channel());
-        let (writer, listeners) = (Arc::new(Mutex::new(Arc::clone(&link))), Arc::<Listeners>::default());
-        let ours = Self { known: Arc::clone(&known), listeners: Arc::clone(&listeners), writer, gathered };
-        let receive = move || {
-            listen(&link, ranks, |message| match message {
-                // Nobody exchanges any more; deaths are still news.
-                LauncherMessage::Gathered(parts) => drop(sender.send(parts)),
-                LauncherMessage::Failed(ranks) => note(&listeners, &known, &ranks),
-                LauncherMessage::Done(ranks) => {
-                    known.lock().unwrap_or_else(PoisonError::into_inner).done.extend_from_slice(&ranks);
-                }
-            });
+impl Link {
+    fn begin(exchange: Exchange, ranks: u32) -> io::Result<Self> {
+        let (sender, gathered) = channel();
+        let known = Known { gathered: Some(sender), ..Known::default() };
+        let (known, listeners) = (Arc::new(Mutex::new(known)), Arc::<Listeners>::default());
+        let told = {
+            let (known, listeners) = (Arc::clone(&known), Arc::clone(&listeners));
+            move |told| hear(&listeners, &known, told)
         };
-        thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(receive)?;
-        Ok(ours)
+        let (uplink, limit, launched): (Arc<dyn Uplink>, _, _) = match exchange {
+            Exchange::Ranks(spokes, limit) => (Star::begin(spokes, ranks, told)?, limit, false),
+            Exchange::Launcher(link) => {
+                let link = Arc::new(link);
+                let uplink = Arc::new(Mutex::new(Arc::clone(&link)));
+                let hears = move || {
+                    listen(&link, ranks, &told);
+                    told(LauncherMessage::Over);
+                };
+                thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(hears)?;
+                (uplink, None, true)
+            }
+        };
+        Ok(Self { known, listeners, uplink, gathered, limit, launched })
     }
 
-    fn allgather(&self, own: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        send_part(&writer(&self.writer), own)?;
-        self.gathered.recv().map_err(|_| io::ErrorKind::UnexpectedEof.into())
+    fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        let lost = |error| {
+            if self.launched { ExchangeError::Launcher(error) } else { ExchangeError::Ranks(ChannelError::HungUp) }
+        };
+        send_part(&*self.uplink, own).map_err(lost)?;
+        let over = || lost(io::ErrorKind::UnexpectedEof.into());
+        match self.limit {
+            None => self.gathered.recv().map_err(|_| over()),
+            Some(limit) => self.gathered.recv_timeout(limit).map_err(|error| match error {
+                RecvTimeoutError::Timeout => ExchangeError::Ranks(ChannelError::TimedOut),
+                RecvTimeoutError::Disconnected => over(),
+            }),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -399,36 +423,40 @@ impl LauncherLink {
     }
 }
 
-/// The link to the launcher, for one message at a time.
-type LinkWriter = Arc<Mutex<Arc<UnixStream>>>;
-
 /// While it is there, the launcher tells who takes part in no further exchange.
-struct Watch(Option<LinkWriter>);
+struct Watch(Option<Arc<dyn Uplink>>);
 
 impl Watch {
-    fn begin(link: &LinkWriter) -> Self {
-        send_watch(&writer(link), true);
-        Self(Some(Arc::clone(link)))
+    fn begin(uplink: &Arc<dyn Uplink>) -> Self {
+        send_watch(&**uplink, true);
+        Self(Some(Arc::clone(uplink)))
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if let Some(link) = &self.0 {
-            send_watch(&writer(link), false);
+        if let Some(uplink) = &self.0 {
+            send_watch(&**uplink, false);
         }
     }
 }
 
 /// An endpoint that has not taken leave.
 #[derive(Debug)]
-pub struct DepartureReport(Option<(Arc<Mutex<Known>>, LinkWriter)>);
+pub struct DepartureReport(Option<Present>);
+
+/// Where its leave goes.
+#[derive(Debug)]
+struct Present {
+    known: Arc<Mutex<Known>>,
+    uplink: Arc<dyn Uplink>,
+}
 
 impl DepartureReport {
     /// The endpoint has taken leave. A launcher that is gone needs no word.
     pub fn report(self) {
-        if let Some((known, link)) = self.0 {
-            known.lock().unwrap_or_else(PoisonError::into_inner).presence.depart(&writer(&link));
+        if let Some(Present { known, uplink }) = self.0 {
+            known.lock().unwrap_or_else(PoisonError::into_inner).presence.depart(&*uplink);
         }
     }
 }
@@ -445,6 +473,8 @@ mod tests {
     fn rank(number: u32, limit: Duration) -> (Bootstrap, ControlLinks) {
         let mut links = ControlLinks::default();
         let link: UnixStream = links.add().unwrap().into();
+        // Far less than a part.
+        setsockopt(&link, sockopt::SndBuf, &4096).unwrap();
         let address = [127, 0, 0, 1].into();
         let manifest = JobManifest {
             job: format!("bootstrap-{}-{:p}", std::process::id(), &links),
@@ -557,11 +587,6 @@ mod tests {
     fn what_is_said_to_the_launcher_is_said_in_one_piece() {
         let (job, mut links) = rank(0, Duration::from_secs(60));
         let leave = job.attach_endpoint().unwrap();
-        {
-            let State::Launcher(link) = &*job.begun().unwrap() else { panic!("it has begun") };
-            // Far less than a part.
-            setsockopt(&**writer(&link.writer), sockopt::SndBuf, &4096).unwrap();
-        }
         thread::scope(|scope| {
             // Without an answer it stays until the launcher is gone.
             scope.spawn(|| drop(job.allgather(&vec![7; Bootstrap::LONGEST_PART])));

@@ -61,7 +61,7 @@ pub(crate) struct Identity {
 /// The descriptors of a job's manifest and of the link to the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inherited {
-    pub(crate) manifest: u32,
+    pub(crate) manifest: Descriptor,
     pub(crate) control: Descriptor,
 }
 
@@ -280,17 +280,13 @@ impl Environment<'_> {
         EnvironmentError::Incomplete { present, value: self.raw(present).unwrap_or_default(), missing }
     }
 
-    fn descriptor(&self, variable: &'static str) -> Result<Option<u32>, EnvironmentError> {
-        self.number(variable, "a file descriptor's number")
-    }
-
     fn file(&self, variable: &'static str) -> Result<Option<Descriptor>, EnvironmentError> {
         self.number(variable, "a file descriptor as NUMBER:DEVICE:INODE")
     }
 
     /// What a launcher leaves: all of it or nothing.
     fn inherited(&self) -> Result<Option<Inherited>, EnvironmentError> {
-        let Some(manifest) = self.descriptor(env::MANIFEST_FD)? else { return Ok(None) };
+        let Some(manifest) = self.file(env::MANIFEST_FD)? else { return Ok(None) };
         let control = self.file(env::CONTROL_FD)?;
         let control = control.ok_or_else(|| self.incomplete(env::MANIFEST_FD, env::CONTROL_FD))?;
         Ok(Some(Inherited { manifest, control }))

@@ -3,8 +3,8 @@
 pub(crate) mod bootstrap;
 pub(crate) mod error;
 pub(crate) mod identity;
-mod local_root;
 pub(crate) mod meet;
+pub(crate) mod star;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,6 +32,7 @@ use crate::rank::bootstrap::{Bootstrap, Exchange, after_rank_zero};
 use crate::rank::error::RankError;
 use crate::rank::identity::{Identity, Inherited, StartedBy, identify};
 use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name};
+use crate::rank::star::Spokes;
 use crate::secret::{Secret, SecretError};
 
 /// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, beside what [`default_meet_timeout`] adds for
@@ -88,14 +89,19 @@ impl Bootstrap {
         if let Some(address) = &identity.rendezvous {
             return met_everywhere(&identity, address, endpoints, limit).map(Some);
         }
-        let (manifest, link) = match identity.inherited {
-            Some(files) => inherited(files, ranks)?,
+        let (manifest, exchange) = match identity.inherited {
+            Some(files) => {
+                let (manifest, link) = inherited(files, ranks)?;
+                (manifest, Exchange::Launcher(link))
+            }
             None => {
                 let job = identity.job.unwrap_or_else(|| launcher_name(identity.rank_variable));
-                met_here(job, rank, ranks, endpoints, limit)?
+                let (manifest, spokes) = met_here(job, rank, ranks, endpoints, limit)?;
+                // Beyond the start nobody is waited for in vain: whoever ends is noticed.
+                (manifest, Exchange::Ranks(spokes, None))
             }
         };
-        Ok(Some(Self::new(manifest, place, identity.started_by, Exchange::Launcher(link), limit)))
+        Ok(Some(Self::new(manifest, place, identity.started_by, exchange, limit)))
     }
 }
 
@@ -130,10 +136,11 @@ fn met_everywhere(
         secret: Secret::from_file(file.as_ref()).map_err(RendezvousError::from)?,
         limit,
     };
-    let Met { manifest, links } = client.meet()?;
+    let Met { manifest, spokes } = client.meet()?;
     let members = manifest.members(manifest.host_of[rank.0 as usize]);
     let local = members.iter().position(|&member| member == rank).expect("a rank is on its own host") as u32;
-    Ok(Bootstrap::new(manifest, (rank, local), identity.started_by, Exchange::Rendezvous(links), limit))
+    let exchange = Exchange::Ranks(spokes, Some(limit));
+    Ok(Bootstrap::new(manifest, (rank, local), identity.started_by, exchange, limit))
 }
 
 /// Meets the ranks of a job on this host alone, by its name: rank 0 makes the manifest and serves the others in a launcher's place.
@@ -143,14 +150,18 @@ fn met_here(
     ranks: u32,
     endpoints: u16,
     limit: Duration,
-) -> Result<(JobManifest, UnixStream), RankError> {
+) -> Result<(JobManifest, Spokes), RankError> {
     let meeting = LocalRendezvous::new(job.clone(), ranks, limit);
     let system = |source: io::Error| MeetError::System { job: job.clone(), source };
     if rank != Rank(0) {
         let (file, link) = meeting.fetch(rank, Rank(0), &|| false)?;
         let manifest = JobManifest::read(file.into()).map_err(system)?;
         let found = manifest.ranks();
-        return if found == ranks { Ok((manifest, link)) } else { Err(RankError::Manifest { found, ranks }) };
+        if found != ranks {
+            return Err(RankError::Manifest { found, ranks });
+        }
+        let spokes = Spokes::leaf(link, &manifest.secret).map_err(system)?;
+        return Ok((manifest, spokes));
     }
     let address = IpAddr::from([127, 0, 0, 1]);
     let manifest = JobManifest {
@@ -165,8 +176,8 @@ fn met_here(
     let mut streams = BTreeMap::new();
     let serve = |rank, stream| drop(streams.insert(rank, stream));
     meeting.serve((1..ranks).collect(), file.as_fd(), &|_| false, serve)?;
-    let link = local_root::begin(streams.into_values().collect()).map_err(system)?;
-    Ok((manifest, link))
+    let spokes = Spokes::root(streams, &manifest.secret).map_err(system)?;
+    Ok((manifest, spokes))
 }
 
 /// Makes sure that this process doesn't outlive its launcher.
@@ -185,7 +196,8 @@ fn follow_launcher(identity: &Identity) -> Result<(), RankError> {
 /// What a launcher left: the manifest, and the link to it.
 fn inherited(files: Inherited, ranks: u32) -> Result<(JobManifest, UnixStream), RankError> {
     let missing = |variable, number| move |source| RankError::Descriptor { variable, number, source };
-    let manifest = JobManifest::inherited(files.manifest).map_err(missing(env::MANIFEST_FD, files.manifest))?;
+    let manifest =
+        JobManifest::inherited(files.manifest).map_err(missing(env::MANIFEST_FD, files.manifest.number))?;
     let found = manifest.ranks();
     if found != ranks {
         return Err(RankError::Manifest { found, ranks });

@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -234,11 +237,16 @@ fn lost_ranks_reach_the_survivors() {
 
 /// `amrun` by a shell that limits what it and the ranks may have.
 fn limited(limit: &str, flags: &[&str], actions: &[&str]) -> Finished {
+    limited_within(ANTI_HANG, limit, flags, actions)
+}
+
+/// [`limited`], in so much time.
+fn limited_within(time: Duration, limit: &str, flags: &[&str], actions: &[&str]) -> Finished {
     let script = format!("{limit}; exec \"$0\" \"$@\"");
     let roll = Roll::new("limited");
     let mut command = clean("sh");
     command.env(ROLL, &roll.0).args(["-c", &script, env!("CARGO_BIN_EXE_amrun")]).args(flags);
-    finish(command.role("job").args(actions))
+    Running::start(command.role("job").args(actions)).finish_within(time)
 }
 
 fn few_descriptors() {
@@ -250,12 +258,33 @@ fn few_descriptors() {
     assert_eq!(finished.text(), "rank 7 is lost: its process died\n".repeat(39), "{finished:?}");
 }
 
-/// More ranks than the usual limit of files.
+/// Memory that is available on this host, in MiB.
+fn available() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").expect("/proc");
+    let line = info.lines().find(|line| line.starts_with("MemAvailable:")).expect("the kernel tells it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") >> 10
+}
+
+/// Many more ranks than the usual limit of files.
 fn many_ranks() {
-    let began = std::time::Instant::now();
-    let finished = limited("ulimit -Sn 1024", &["-n", "1200"], &["barrier"]);
-    assert_eq!((finished.code(), &*finished.err), (0, ""), "{finished:?}");
-    println!("1200 ranks: {:?}", began.elapsed());
+    let (began, before) = (Instant::now(), available());
+    let over = AtomicBool::new(false);
+    let least = thread::scope(|scope| {
+        let least = scope.spawn(|| {
+            let mut least = before;
+            while !over.load(Relaxed) {
+                thread::sleep(Duration::from_millis(50));
+                least = least.min(available());
+            }
+            least
+        });
+        let time = Duration::from_secs(1800);
+        let finished = limited_within(time, "ulimit -Sn 1024", &["-n", "2000"], &["barrier"]);
+        over.store(true, Relaxed);
+        assert_eq!((finished.code(), &*finished.err), (0, ""), "{finished:?}");
+        least.join().expect("no panic")
+    });
+    println!("2000 ranks: {:?}, {} MiB at most", began.elapsed(), before.saturating_sub(least));
 }
 
 fn ranks_that_exit_are_lost() {
@@ -289,7 +318,7 @@ fn descriptors_are_taken_over_once() {
         assert!(text.starts_with("AM_LIFELINE_FD=") && text.contains("taken it over before"), "{text}");
     }
     // What is not the launcher's stays as it is.
-    let script = "exec 3</dev/null; AM_MANIFEST_FD=3 \"$0\" \"$@\"";
+    let script = "exec 3</dev/null; AM_MANIFEST_FD=3:${AM_MANIFEST_FD#*:} \"$0\" \"$@\"";
     let finished = finish(amrun(&["-n", "1"]).args(["sh", "-c", script]).role("job").arg("barrier"));
     assert!(
         finished.err.contains("AM_MANIFEST_FD=3 in the environment is no descriptor of this job"),

@@ -195,14 +195,19 @@ impl Running {
     }
 
     /// Waits for the end of the process and of everything that holds its output open.
-    pub(crate) fn finish(mut self) -> Finished {
+    pub(crate) fn finish(self) -> Finished {
+        self.finish_within(ANTI_HANG)
+    }
+
+    /// [`Running::finish`], in so much time without a line.
+    pub(crate) fn finish_within(mut self, time: Duration) -> Finished {
         loop {
-            match self.lines.recv_timeout(ANTI_HANG) {
+            match self.lines.recv_timeout(time) {
                 Ok(line) => self.seen.extend_from_slice(&line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = self.child.kill();
-                    panic!("no end within {ANTI_HANG:?}; so far {:?}", String::from_utf8_lossy(&self.seen));
+                    panic!("no end within {time:?}; so far {:?}", String::from_utf8_lossy(&self.seen));
                 }
             }
         }

@@ -105,13 +105,15 @@ fn by_hand() {
     assert!(finished.iter().all(|rank| rank.text().ends_with("; UDP to 0-2\n")), "{finished:?}");
 }
 
-/// A rank that ends before it attaches, and one that ends later: rank 0 tells the others in a launcher's place.
+/// A rank that ends before it attaches, and ones that end later: rank 0 tells the others in a launcher's place,
+/// and its own end shows.
 fn lost_ranks() {
     for transport in ["shm", "udp"] {
-        for action in ["2:kill", "2:killed"] {
-            let roll = Roll::new(&format!("hand-{transport}-{}", &action[2..]));
+        for action in ["2:kill", "2:killed", "0:killed"] {
+            let (whose, how) = action.split_once(':').expect("a rank");
+            let roll = Roll::new(&format!("hand-{transport}-{whose}-{how}"));
             let finished = start(3, &[action, "outlive"], |rank| {
-                let job = format!("lost-{transport}-{}-{}", &action[2..], std::process::id());
+                let job = format!("lost-{transport}-{whose}-{how}-{}", std::process::id());
                 vec![
                     ("AM_RANK", rank.to_string()),
                     ("AM_RANKS", "3".into()),
@@ -122,9 +124,10 @@ fn lost_ranks() {
                     (ROLL, roll.0.to_string_lossy().into_owned()),
                 ]
             });
-            for rank in &finished[..2] {
-                let said = format!("{}{}", rank.text(), rank.err);
-                assert!(said.contains("rank 2 is lost: its process died"), "{action}: {finished:?}");
+            for (rank, finished) in finished.iter().enumerate().filter(|(rank, _)| rank.to_string() != whose) {
+                let said = format!("{}{}", finished.text(), finished.err);
+                let lost = format!("rank {whose} is lost: its process died");
+                assert!(said.contains(&lost), "rank {rank}, {action}: {finished:?}");
             }
         }
     }

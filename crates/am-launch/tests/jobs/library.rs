@@ -109,7 +109,7 @@ fn malformed_environment() {
                 ("AM_RANK", "0"),
                 ("AM_RANKS", "1"),
                 ("AM_JOB", "j"),
-                ("AM_MANIFEST_FD", "999"),
+                ("AM_MANIFEST_FD", "999:1:2"),
                 ("AM_CONTROL_FD", "998:1:2"),
             ],
             "AM_MANIFEST_FD=999 in the environment is no descriptor of this job",

@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::thread;
 
-use crate::harness::{Finished, Running, Test, clean, finish, role};
+use crate::harness::{Finished, Roll, Running, Test, clean, finish, role};
 use crate::launchers::allow_mpirun;
+use crate::roles::ROLL;
 
 pub(crate) const TESTS: &[Test] = &[
     ("rendezvous_by_hand", by_hand),
@@ -23,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("rendezvous_addresses", addresses),
     ("rendezvous_missing_ranks", missing_ranks),
     ("rendezvous_lost_rank", lost_rank),
+    ("rendezvous_lost_ranks_are_named", lost_ranks_are_named),
 ];
 
 /// A file with a secret, removed with the test.
@@ -274,6 +276,33 @@ fn missing_ranks() {
         format!("2 of 4 ranks, the first of them rank 1, did not report at AM_RENDEZVOUS={address} within 1 s");
     assert!(finished[0].err.contains(&part), "{finished:?}");
     assert_eq!((finished[0].code(), finished[1].code()), (125, 125));
+}
+
+/// Ranks that are killed, or exit with 0 without taking leave: all others hear of it at once, whichever rank it
+/// is.
+fn lost_ranks_are_named() {
+    let secret = SecretFile::new("named", "0123456789abcdef");
+    for transport in ["auto", "udp"] {
+        for action in ["2:killed", "1:vanish", "0:killed", "0:vanish"] {
+            let (whose, _) = action.split_once(':').expect("a rank");
+            let roll = Roll::new(&format!("rendezvous-{transport}-{whose}"));
+            let address = free_address();
+            let more = [
+                ("AM_TRANSPORT", transport.to_owned()),
+                // Nobody waits for silence.
+                ("AM_UDP_SILENCE", "1000".into()),
+                (ROLL, roll.0.to_string_lossy().into_owned()),
+            ];
+            let ranks = (0..3).map(|rank| [hand(rank, 3, &address, &secret), more.to_vec()].concat());
+            let finished = start(&[action, "outlive"], ranks.collect());
+            for (rank, finished) in finished.iter().enumerate() {
+                if rank.to_string() != whose {
+                    let said = format!("{}{}", finished.text(), finished.err);
+                    assert!(said.contains(&format!("rank {whose} is lost: its process died")), "{finished:?}");
+                }
+            }
+        }
+    }
 }
 
 /// A rank that dies after the rendezvous and before it attaches keeps nobody waiting.

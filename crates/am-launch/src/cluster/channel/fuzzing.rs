@@ -3,8 +3,6 @@
 use super::*;
 use crate::cluster::message::{Answer, FromAgent, FromRank, Orders, ToAgent};
 use crate::manifest::JobManifest;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 
 /// Both ends of a connection that takes no port, so that there may be any number of them.
 fn pair() -> (TcpStream, UnixStream) {

@@ -14,6 +14,10 @@ fn error(variables: &[(&str, &str)]) -> String {
     read(variables).expect_err("a malformed environment").to_string()
 }
 
+fn inherited(manifest: &str, control: &str) -> Inherited {
+    Inherited { manifest: manifest.parse().unwrap(), control: control.parse().unwrap() }
+}
+
 #[test]
 fn an_empty_environment_is_no_rank() {
     assert_eq!(read(&[]), Ok(None));
@@ -28,7 +32,7 @@ fn amrun_and_the_program_itself() {
         ("AM_LOCAL_RANK", "3"),
         ("AM_LOCAL_RANKS", "4"),
         ("AM_JOB", "17-abc"),
-        ("AM_MANIFEST_FD", "5"),
+        ("AM_MANIFEST_FD", "5:9:50"),
         ("AM_CONTROL_FD", "8:9:80"),
         ("AM_LAUNCHER", "amrun"),
         ("AM_LAUNCHER_PID", "17"),
@@ -48,7 +52,7 @@ fn amrun_and_the_program_itself() {
         launcher_pid: Some(17),
         lifeline_fd: "6:13:60".parse().ok(),
         notice_fd: "7:13:70".parse().ok(),
-        inherited: "8:9:80".parse().ok().map(|control| Inherited { manifest: 5, control }),
+        inherited: Some(inherited("5:9:50", "8:9:80")),
         rendezvous: None,
     };
     assert_eq!(rank(&variables), expected);
@@ -74,15 +78,14 @@ fn by_hand_on_several_hosts_with_three_variables() {
 #[test]
 fn a_manifest_comes_with_a_link() {
     let mut variables = vec![("AM_RANK", "2"), ("AM_RANKS", "4"), ("AM_LOCAL_RANK", "0"), ("AM_LOCAL_RANKS", "2")];
-    variables.extend([("AM_JOB", "j"), ("AM_LAUNCHER", "amrun"), ("AM_MANIFEST_FD", "7")]);
+    variables.extend([("AM_JOB", "j"), ("AM_LAUNCHER", "amrun"), ("AM_MANIFEST_FD", "7:9:70")]);
     assert_eq!(
         error(&variables),
-        "AM_MANIFEST_FD=7 is set in the environment but AM_CONTROL_FD is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
+        "AM_MANIFEST_FD=7:9:70 is set in the environment but AM_CONTROL_FD is not: `amrun -n RANKS PROGRAM` sets what each rank needs"
     );
     variables.push(("AM_CONTROL_FD", "8:9:80"));
     let identity = rank(&variables);
-    let control = "8:9:80".parse().unwrap();
-    assert_eq!((identity.local_rank, identity.inherited), (0, Some(Inherited { manifest: 7, control })));
+    assert_eq!((identity.local_rank, identity.inherited), (0, Some(inherited("7:9:70", "8:9:80"))));
 }
 
 #[test]
@@ -147,8 +150,8 @@ fn malformed_environments_name_variable_and_value() {
     assert!(error(&no_fd).starts_with("AM_LAUNCHER=amrun is set in the environment but AM_MANIFEST_FD is not"));
     let file = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_NOTICE_FD", "7")];
     assert_eq!(error(&file), "AM_NOTICE_FD=7 in the environment is not a file descriptor as NUMBER:DEVICE:INODE");
-    let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_MANIFEST_FD", "x")];
-    assert_eq!(error(&fd), "AM_MANIFEST_FD=x in the environment is not a file descriptor's number");
+    let fd = [("AM_RANK", "1"), ("AM_RANKS", "2"), ("AM_JOB", "j"), ("AM_MANIFEST_FD", "7")];
+    assert_eq!(error(&fd), "AM_MANIFEST_FD=7 in the environment is not a file descriptor as NUMBER:DEVICE:INODE");
     let size = [("OMPI_COMM_WORLD_RANK", "0")];
     assert_eq!(error(&size), "OMPI_COMM_WORLD_RANK=0 is set in the environment but OMPI_COMM_WORLD_SIZE is not");
     assert!(error(&[("PMIX_RANK", "0")]).contains("a number of ranks (OMPI_COMM_WORLD_SIZE or AM_RANKS) is not"));

@@ -1,0 +1,195 @@
+//! Stars of a few ranks, some of which are only a channel that says and hears what the test wants.
+
+use super::*;
+use crate::cluster::message::Parts;
+use std::sync::mpsc::{Receiver, channel};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A rank with its star, and what it is told.
+type Member = (Arc<Star>, Receiver<LauncherMessage>);
+
+fn begin(spokes: Spokes, ranks: u32) -> Member {
+    let (sender, told) = channel();
+    let star = Star::begin(spokes, ranks, move |told| drop(sender.send(told)));
+    (star.unwrap(), told)
+}
+
+/// Rank 0, and what the others have of their connections.
+fn root(ranks: u32) -> (Member, Vec<UnixStream>) {
+    let (ours, theirs): (Vec<_>, Vec<_>) = (1..ranks).map(|_| UnixStream::pair().unwrap()).unzip();
+    (begin(Spokes::root((1..).zip(ours), &Secret::none()).unwrap(), ranks), theirs)
+}
+
+fn leaf(stream: UnixStream, ranks: u32) -> Member {
+    begin(Spokes::leaf(stream, &Secret::none()).unwrap(), ranks)
+}
+
+/// A channel that has proven itself to a star at the other end.
+fn bare(stream: UnixStream, side: Side) -> Channel {
+    let mut channel = Channel::local(stream, side, &Secret::none()).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !channel.prove().unwrap() {
+        channel.rest(until).unwrap();
+    }
+    channel
+}
+
+/// All that is said goes out, and the connection ends.
+fn say_and_end(mut channel: Channel, said: &[FromRank]) {
+    said.iter().for_each(|said| channel.send(said));
+    flush(&mut channel, Instant::now() + PATIENCE);
+}
+
+fn next(told: &Receiver<LauncherMessage>) -> LauncherMessage {
+    told.recv_timeout(PATIENCE).expect("something is told")
+}
+
+/// The next that is not about who is done.
+fn news(told: &Receiver<LauncherMessage>) -> LauncherMessage {
+    std::iter::repeat_with(|| next(told))
+        .find(|told| !matches!(told, LauncherMessage::Done(_)))
+        .expect("without end")
+}
+
+fn failed(rank: u32) -> LauncherMessage {
+    LauncherMessage::Failed(vec![Rank(rank)])
+}
+
+#[test]
+fn parts_and_losses_reach_everyone() {
+    let (zero, theirs) = root(3);
+    let [one, two] = theirs.try_into().unwrap();
+    let one = leaf(one, 3);
+    // The second rank ends before it takes part.
+    drop(two);
+    for (rank, (star, _)) in [(0, &zero), (1, &one)] {
+        star.say(Word::Part(vec![rank])).unwrap();
+    }
+    for (_, told) in [&zero, &one] {
+        assert_eq!(
+            [news(told), news(told)],
+            [failed(2), LauncherMessage::Gathered(vec![vec![0], vec![1], vec![]])]
+        );
+    }
+    // It is remembered.
+    for (rank, (star, _)) in [(0, &zero), (1, &one)] {
+        star.say(Word::Part(vec![10 + rank])).unwrap();
+    }
+    for (_, told) in [&zero, &one] {
+        assert_eq!(news(told), LauncherMessage::Gathered(vec![vec![10], vec![11], vec![]]));
+    }
+}
+
+#[test]
+fn only_who_has_not_left_is_lost() {
+    let (zero, theirs) = root(5);
+    let [one, two, three, four] = theirs.try_into().unwrap();
+    let one = leaf(one, 5);
+    let said = |word| FromRank::Said(word);
+    say_and_end(bare(two, Side::Client), &[said(Word::Left), said(Word::Done)]);
+    say_and_end(bare(three, Side::Client), &[said(Word::Left), said(Word::Back)]);
+    for (_, told) in [&zero, &one] {
+        assert_eq!(news(told), failed(3));
+    }
+    // What no rank says ends its connection.
+    let part = vec![0; LONGEST_PART + 1];
+    say_and_end(bare(four, Side::Client), &[said(Word::Part(part))]);
+    for (_, told) in [&zero, &one] {
+        assert_eq!(news(told), failed(4));
+    }
+    // Nothing was said of the other one, which had left.
+    for (rank, (star, _)) in [(0, &zero), (1, &one)] {
+        star.say(Word::Part(vec![rank])).unwrap();
+    }
+    for (_, told) in [&zero, &one] {
+        assert_eq!(news(told), LauncherMessage::Gathered(vec![vec![0], vec![1], vec![], vec![], vec![]]));
+    }
+}
+
+#[test]
+fn a_rank_may_end_once_it_has_left() {
+    let (zero, theirs) = root(2);
+    // No thread of this one hears, as when a process ends in the middle.
+    let mut channel = bare(theirs.into_iter().next().unwrap(), Side::Client);
+    zero.0.say(Word::Left).unwrap();
+    // The word has gone out in that call: nothing that comes later is needed for it.
+    let heard = channel.wait::<Answer>(Instant::now() + PATIENCE).unwrap();
+    assert!(matches!(heard[..], [Answer::Left(true)]), "{heard:?}");
+}
+
+#[test]
+fn the_end_of_rank_zero_is_a_loss_unless_it_has_left() {
+    for left in [false, true] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (star, told) = leaf(theirs, 3);
+        let mut zero = bare(ours, Side::Server);
+        zero.send(&Answer::Failed(vec![2]));
+        zero.send(&Answer::Left(left));
+        flush(&mut zero, Instant::now() + PATIENCE);
+        drop(zero);
+        assert_eq!(next(&told), failed(2));
+        if !left {
+            assert_eq!(next(&told), failed(0));
+        }
+        assert_eq!(next(&told), LauncherMessage::Over);
+        assert!(star.say(Word::Part(vec![])).is_err());
+    }
+}
+
+#[test]
+fn what_no_rank_zero_says_ends_the_hearing() {
+    let gathered = |count: usize, more| Answer::Gathered { parts: Parts(vec![vec![]; count]), more };
+    for answer in [
+        gathered(3, false),
+        gathered(1, false),
+        gathered(2, true),
+        Answer::Failed(vec![2]),
+        Answer::Done(vec![0, u32::MAX]),
+        Answer::Refused("why".into()),
+    ] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (_, told) = leaf(theirs, 2);
+        let mut zero = bare(ours, Side::Server);
+        zero.send(&answer);
+        flush(&mut zero, Instant::now() + PATIENCE);
+        assert_eq!([next(&told), next(&told)], [failed(0), LauncherMessage::Over], "{answer:?}");
+        drop(zero);
+    }
+}
+
+#[test]
+fn more_parts_than_one_message_holds() {
+    let (zero, theirs) = root(300);
+    let mut theirs = theirs.into_iter();
+    let one = leaf(theirs.next().unwrap(), 300);
+    // The others take no part.
+    drop(theirs);
+    let (first, second) = (vec![1; LONGEST_PART], vec![2; LONGEST_PART]);
+    zero.0.say(Word::Part(first.clone())).unwrap();
+    one.0.say(Word::Part(second.clone())).unwrap();
+    let expected: Vec<Vec<u8>> = [first, second].into_iter().chain((2..300).map(|_| vec![])).collect();
+    for (_, told) in [&zero, &one] {
+        let gathered =
+            std::iter::repeat_with(|| next(told)).find(|told| matches!(told, LauncherMessage::Gathered(_)));
+        assert!(gathered == Some(LauncherMessage::Gathered(expected.clone())));
+    }
+}
+
+#[test]
+fn who_waits_hears_who_is_done() {
+    let (zero, theirs) = root(4);
+    let [one, two, three] = theirs.try_into().unwrap();
+    let one = leaf(one, 4);
+    let two = leaf(two, 4);
+    two.0.say(Word::Done).unwrap();
+    assert_eq!(next(&zero.1), LauncherMessage::Done(vec![Rank(2)]));
+    one.0.say(Word::Watch(true)).unwrap();
+    assert_eq!(next(&one.1), LauncherMessage::Done(vec![Rank(2)]));
+    zero.0.say(Word::Done).unwrap();
+    assert_eq!(next(&one.1), LauncherMessage::Done(vec![Rank(0)]));
+    one.0.say(Word::Watch(false)).unwrap();
+    drop(three);
+    assert_eq!([next(&one.1), next(&two.1)], [failed(3), failed(3)]);
+    assert!(one.1.try_recv().is_err());
+}
