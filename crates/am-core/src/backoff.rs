@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_crowded_yields_at_once_and_everyone_parks_in_the_end() {
+    fn crowded_ranks_yield_at_once_and_all_park() {
         for (neighbours, processors, second) in [(2, 2, Next::Spin), (8, 2, Next::Yield), (2, 1, Next::Yield)] {
             let mut backoff = Backoff::new(Patience::at_memory(neighbours, processors));
             assert_eq!(backoff.next(), Next::Spin);

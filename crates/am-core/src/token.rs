@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_bound_holds_to_the_byte_whatever_the_transport_sets_aside() {
+    fn a_declared_bound_holds_to_the_byte() {
         let mut handlers = Handlers::<Vec<usize>>::new();
         let lens = |lens: &mut Vec<usize>, _: Address, (): (), payload: Payload<'_>| lens.push(payload.len());
         let reply = handlers.reply("reply", lens).unwrap();

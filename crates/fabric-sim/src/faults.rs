@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn special_links_differ_in_what_is_given_and_in_one_direction() {
+    fn special_links_differ_in_one_direction() {
         let network = Topology::Crossbar { nodes: 3 }.compile(Algorithm::Default).unwrap();
         let all = LinkFaults { mtu_bytes: Some(1500), ..LinkFaults::default() };
         let up = LinkFaults { from: Some(2), loss: Some(0.5), ..LinkFaults::default() };

@@ -134,7 +134,7 @@ fn a_full_queue_is_an_error_of_its_handler() {
 }
 
 #[test]
-fn layers_are_called_before_idling_and_not_while_nothing_happens() {
+fn layers_are_called_before_idling() {
     let (mut endpoint, _) = Relay::endpoint(single(), 0);
     endpoint.poll().unwrap();
     let calls = endpoint.state().idle_calls;
@@ -325,7 +325,7 @@ fn no_error_of_one_poll_hides_another() {
 }
 
 #[test]
-fn a_barrier_defers_errors_of_layers_beside_those_of_handlers() {
+fn a_barrier_defers_errors_of_layers() {
     thread::scope(|scope| {
         for transport in network(2, LoopbackConfig::default()) {
             scope.spawn(move || {

@@ -205,7 +205,7 @@ fn some_waits_go_on_in_spite_of_losses() {
 
 /// The transport refuses a barrier's message for a loss that it has not counted yet.
 #[test]
-fn a_barrier_names_the_cause_of_a_loss_that_is_not_counted_yet() {
+fn a_barrier_names_the_cause_of_a_new_loss() {
     let mut ranks = network(2, LoopbackConfig::default()).into_iter();
     let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (attached, gone) = (Barrier::new(2), Barrier::new(2));

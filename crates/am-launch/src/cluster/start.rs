@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_is_listened_to_where_nobody_comes_from_elsewhere() {
+    fn a_local_job_listens_to_no_other_host() {
         let launcher_addresses = |addresses: &[&str]| -> Vec<_> {
             addresses.iter().map(|address| (vec![address.parse().unwrap()], None)).collect()
         };

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_passed_on_once_and_lets_ranks_leave_by_themselves() {
+    fn an_interrupt_is_passed_on_once() {
         let (mut policy, now) = policy(3, false);
         assert_eq!(policy.signalled(Signal::SIGINT, false, now), [Order::Deliver(Signal::SIGINT)]);
         // One rank dies at once; the others get the whole grace period before they are told again.
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_limit_does_not_wait_for_ranks_that_cannot_answer() {
+    fn the_time_limit_does_not_wait_for_stopped_ranks() {
         let (mut policy, now) = policy(1, false);
         let late = now + Duration::from_secs(60);
         policy.tick(late);
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_of_losses_lead_to_their_beginning_also_in_a_batch() {
+    fn chains_of_losses_lead_to_their_beginning() {
         let (mut policy, now) = policy(4, false);
         policy.noticed(Notice::Lost { rank: 3, lost: 2 }, now);
         policy.noticed(Notice::Lost { rank: 2, lost: 1 }, now);
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_rank_that_does_not_end_is_not_waited_for_for_ever() {
+    fn a_lost_rank_that_stays_is_not_awaited() {
         let (mut policy, now) = policy(3, false);
         policy.noticed(Notice::Lost { rank: 2, lost: 0 }, now);
         policy.noticed(Notice::Lost { rank: 0, lost: 2 }, now);
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_because_the_job_was_ended_by_a_rank_does_not_count() {
+    fn failures_after_the_end_do_not_count() {
         // Rank 3 has lost rank 2, which has lost rank 1, which ends the job.
         let (mut policy, now) = policy(4, false);
         policy.noticed(Notice::Lost { rank: 2, lost: 1 }, now);

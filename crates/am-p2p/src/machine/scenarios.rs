@@ -22,7 +22,7 @@ fn a_receive_posted_during_a_revocation_gets_its_message() {
 }
 
 #[test]
-fn a_sender_without_credit_learns_of_each_message_that_is_taken() {
+fn a_sender_without_credit_learns_of_each_taken() {
     // Room for four messages.
     let mut play = Play::pair(0);
     let sends = [0, 0, 0, 1, 2].map(|tag| play.send_one(tag, 1));

@@ -81,7 +81,7 @@ fn packets_of_the_largest_medium(implementation: Implementation, packet: u32) ->
 }
 
 #[test]
-fn the_largest_medium_takes_as_many_packets_as_the_sheet_says() {
+fn the_largest_medium_takes_the_published_packets() {
     assert_eq!(packets_of_the_largest_medium(Implementation::Second, 56), 148);
     assert_eq!(packets_of_the_largest_medium(Implementation::Second, 64), 130);
     // One for the header, two for the arguments, and payload that does not top anything up.

@@ -57,7 +57,7 @@ fn messengers<R: 'static>(machine: &ExtollConfig, program: impl Fn(Messenger<'_>
 }
 
 #[test]
-fn a_small_translation_table_leaves_some_connections_to_velo() {
+fn a_small_table_leaves_connections_to_velo() {
     for (pages, rounds, bytes) in [(2048, 4, 100), (2048, 2, 3000), (300, 3, 2000), (5, 2, 2000)] {
         let counts = all_to_all(&machine(24, 4, pages), &PscomConfig::with(Plugin::Rma), rounds, bytes);
         for (rank, counts) in counts.iter().enumerate() {

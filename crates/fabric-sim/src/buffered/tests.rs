@@ -54,7 +54,7 @@ fn alone_a_packet_takes_what_it_takes_in_the_engine() {
 }
 
 #[test]
-fn a_stream_has_the_rate_of_its_link_if_the_buffers_hold_a_round_trip() {
+fn a_stream_with_enough_buffers_has_link_rate() {
     let rate = |packets: u32, latency_ns: f64| {
         let mut config = config("mesh:4");
         config.nic.link.latency_ns = latency_ns;

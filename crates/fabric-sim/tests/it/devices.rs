@@ -74,7 +74,7 @@ fn config() -> Config {
 }
 
 #[test]
-fn posted_work_is_done_in_the_order_of_time_although_ranks_run_ahead() {
+fn posted_work_is_done_in_order_of_time() {
     let mut config = config();
     config.trace = true;
     let report = Sim::run_with(

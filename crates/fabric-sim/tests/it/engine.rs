@@ -32,7 +32,7 @@ fn the_head_cuts_through_and_the_tail_follows() {
 }
 
 #[test]
-fn packets_wait_for_a_shared_link_in_the_order_of_their_heads() {
+fn packets_wait_for_a_shared_link_in_order() {
     // 0 and 1 both send to 2. The head from 0 reaches the link 1 -> 2 at 300 ns, where 1's packet, sent at 200 ns,
     // is.
     let report = Sim::run(&line(3), |rank: Rank<'_>| match rank.rank() {
@@ -257,7 +257,7 @@ fn a_barrier_of_16384_ranks() {
 }
 
 #[test]
-fn an_end_in_order_wakes_who_waits_for_it_and_a_loss_everyone() {
+fn an_end_wakes_its_waiters_and_a_loss_everyone() {
     let run = |status: PeerStatus| {
         let program = move |rank: Rank<'_>| {
             let wanted = match rank.rank() {
@@ -287,7 +287,7 @@ fn an_end_in_order_wakes_who_waits_for_it_and_a_loss_everyone() {
 }
 
 #[test]
-fn who_looks_for_an_end_while_waiting_for_arrivals_learns_it_late_but_not_never() {
+fn an_end_is_seen_while_waiting_for_arrivals() {
     let report = Sim::run(&line(3), |rank: Rank<'_>| match rank.rank() {
         0 => rank.depart(PeerStatus::Finished),
         1 => rank.idle(Some(Instant(7_000_000)), WaitFor::Arrival),

@@ -183,7 +183,7 @@ fn a_slow_node_is_slow_from_then_on() {
 /// A rank whose node has stopped is unwound at the end of the run, long after its own time; what it sends then
 /// comes to nothing.
 #[test]
-fn what_a_stopped_rank_sends_while_it_is_unwound_comes_to_nothing() {
+fn a_stopped_rank_sends_nothing_while_unwound() {
     struct Farewell<'a>(Context<'a, Mailbox<u32>>);
 
     impl Drop for Farewell<'_> {

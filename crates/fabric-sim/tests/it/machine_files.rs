@@ -5,7 +5,7 @@ use fabric_sim::{Config, Context, Mailbox, Placement, Sim, Topology};
 const MY_MACHINE: &str = include_str!("../../examples/my_machine.toml");
 
 #[test]
-fn the_machine_of_the_example_runs_and_survives_a_round_trip() {
+fn the_example_machine_survives_a_round_trip() {
     let config = Config::from_toml(MY_MACHINE).unwrap();
     assert_eq!((config.ranks, &config.topology), (64, &Topology::Torus { dims: vec![4, 4] }));
     assert_eq!((config.placement.clone(), config.nic.empty_poll.ns), (Placement::RowMajor, 20.0));

@@ -107,7 +107,7 @@ fn every_line_says_what_it_is() {
 }
 
 #[test]
-fn every_published_figure_is_reproduced_within_its_tolerance() {
+fn every_published_figure_is_reproduced() {
     let out = folder("all");
     let output = run(&out, &[]);
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -173,7 +173,7 @@ fn a_wrong_parameter_fails_the_lines_that_depend_on_it() {
 }
 
 #[test]
-fn a_parameter_file_is_read_and_its_mistakes_are_usage_errors() {
+fn mistakes_in_parameter_files_are_usage_errors() {
     let out = folder("file");
     fs::create_dir_all(&out).expect("the folder can be made");
     let file = out.join("mine.toml");
@@ -218,7 +218,7 @@ fn scis_figures_are_reproduced_and_a_wrong_parameter_fails() {
 }
 
 #[test]
-fn exanets_figures_are_reproduced_and_a_wrong_parameter_fails() {
+fn exanets_figures_are_reproduced() {
     let run = |out: &Path, arguments: &[&str]| figures("exanet", out, arguments);
     let out = folder("exanet");
     let output = run(&out, &[]);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_error_fails_a_message_variant_and_one_percent_passes_racing_ones() {
+    fn errors_that_a_variant_may_have() {
         assert!(report(&["--log2-table", "10"], [Some(0), Some(0)]).verdict().is_ok());
         assert!(report(&["--log2-table", "10"], [Some(0), Some(1)]).verdict().is_err());
         assert!(report(&["--log2-table", "10", "--variant", "atomic"], [Some(1), Some(0)]).verdict().is_err());

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_registered_is_found_again_and_the_oldest_goes_first() {
+    fn the_oldest_registration_goes_first() {
         let mut cache = Firehose::new(2, 100);
         assert_eq!(cache.take(stretch(1, 0, 4)), Ok(Found::Bind(Slot(0))));
         assert_eq!(cache.take(stretch(1, 1, 3)), Ok(Found::Bound(Slot(0))), "a part of it");

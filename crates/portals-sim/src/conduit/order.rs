@@ -84,7 +84,7 @@ mod tests {
     proptest! {
         /// A wire that keeps order and a receiver that refuses at will: everything is taken once and in order.
         #[test]
-        fn whatever_is_refused_every_request_is_taken_once_and_in_order(
+        fn refused_requests_are_taken_once_in_order(
             choices in prop::collection::vec((any::<bool>(), 0u8..3), 1..400), start in 0u32..=MOST_LENGTH
         ) {
             let (mut sender, mut receiver) = (Order::default(), Order::default());

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_at_the_end_of_an_epoch_counts_for_the_next() {
+    fn credits_in_use_count_for_the_next_epoch() {
         let mut borrower = borrower();
         borrower.take(4).unwrap();
         borrower.take(4).unwrap();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_that_was_granted_meanwhile_or_is_above_the_cap() {
+    fn nothing_is_asked_above_the_cap() {
         let mut borrower = borrower();
         borrower.take(4).unwrap();
         borrower.take(4).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loan_doubles_once_in_the_time_in_which_all_of_it_comes_back() {
+    fn a_loan_doubles_once_in_a_round_trip() {
         let mut config = LoanConfig::new(2, 200, 4);
         (config.initial, config.loan_cap, config.max_ask, config.growth) = (12, 70, 16, Growth::Doubling);
         let mut borrower = Borrower::new(&config).unwrap();

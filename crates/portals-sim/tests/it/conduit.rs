@@ -41,7 +41,7 @@ fn long_messages_arrive_whole_packed_or_not() {
 }
 
 #[test]
-fn puts_and_gets_reach_the_segment_and_say_when_they_are_over() {
+fn puts_and_gets_reach_the_segment() {
     for flow in FLOWS {
         let report = conduit::run(&PortalsConfig::pair(), &ConduitConfig::with(flow), |mut transport| {
             let direct = transport.one_sided();

@@ -85,14 +85,14 @@ fn incast(flow: FlowControl, extra_credits: u32) -> Result<(), RunError> {
 }
 
 #[test]
-fn an_incast_of_all_credits_fills_the_space_to_the_last_byte() {
+fn an_incast_of_all_credits_fills_the_space() {
     for flow in [FlowControl::Bank, FlowControl::Static] {
         incast(flow, 0).unwrap();
     }
 }
 
 #[test]
-fn one_credit_too_many_overflows_under_incast_and_the_ledger_is_printed() {
+fn an_overflow_prints_the_ledger() {
     for (flow, books) in [
         (FlowControl::Bank, "40 credits: 0 banked, 40 lent to 5 peers"),
         (FlowControl::Static, "every peer has a share of 8 credits"),
@@ -132,7 +132,7 @@ fn mutual_flood(unreserved: bool) -> Result<(), RunError> {
 }
 
 #[test]
-fn a_mutual_flood_comes_through_and_deadlocks_when_requests_are_taken_without_reserves() {
+fn a_mutual_flood_deadlocks_only_without_reserves() {
     mutual_flood(false).unwrap();
     let Err(RunError::Deadlock(report)) = mutual_flood(true) else { panic!("no deadlock") };
     assert_eq!(report.waiting.len(), 2);
@@ -222,7 +222,7 @@ fn random_traffic(ranks: u32, seed: u64, per_rank: u32) -> u64 {
 }
 
 #[test]
-fn credits_are_conserved_and_everything_is_handled_for_any_seed() {
+fn credits_are_conserved_for_any_seed() {
     let revocations: u64 = (0..6).map(|seed| random_traffic(12, seed, 200)).sum();
     assert!(revocations > 0, "credits moved to where the traffic was");
 }

@@ -364,7 +364,7 @@ fn a_dropped_message_wakes_who_idles() {
 /// Both wait for the same events: one by the interface's idling, which knows when its own put will have been sent,
 /// one by looking all the time.
 #[test]
-fn who_knows_when_an_event_comes_waits_as_long_as_who_looks() {
+fn a_known_event_is_awaited_as_long_as_a_looked_for() {
     let time = |looks: bool| {
         let report = run(&PortalsConfig::pair(), move |nic| {
             let (p3, memory) = (nic.p3(), HostMemory::new(64));

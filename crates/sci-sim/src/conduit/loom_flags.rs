@@ -203,6 +203,6 @@ fn an_exist_flag_before_the_ready_flag_is_found() {
 }
 
 #[test]
-fn an_exist_flag_that_does_not_pass_on_what_it_overwrites_is_found() {
+fn a_lost_exist_flag_is_found() {
     fails("a message was lost", arrivals(2, [Step::Data, Step::Ready, Step::ExistAlone], Clear::First, false));
 }

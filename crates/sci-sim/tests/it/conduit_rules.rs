@@ -339,7 +339,7 @@ fn long_payloads_begin_and_end_anywhere() {
 // 8. The interface's limit.
 
 #[test]
-fn a_payload_segment_beyond_the_interfaces_limit_is_refused() {
+fn a_payload_segment_too_large_is_refused() {
     let conduit = ConduitConfig { segment: (1 << 20) + 8, ..ConduitConfig::default() };
     let error = conduit::run(&machine(2), &conduit, |_| ()).unwrap_err().to_string();
     assert!(error.contains("1048584 bytes cannot be exported: NOSPC"), "{error}");

@@ -121,7 +121,7 @@ fn each_hop_adds_its_latency_and_an_answer_for_checks() {
 }
 
 #[test]
-fn dma_takes_what_the_sheet_says_and_overtakes_at_the_parameters_place() {
+fn dma_takes_the_published_time() {
     for (crossover, start) in [(2_048u32, 3.2), (4_096, 3.8), (8_192, 4.8), (16_384, 7.0)] {
         let mut config = SciConfig::pair();
         config.parameters.dma.crossover_bytes = crossover;

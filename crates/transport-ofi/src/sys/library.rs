@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_says_what_was_searched_and_what_to_install() {
+    fn a_missing_library_says_what_to_install() {
         let error = Library::load(Some("/nowhere/libfabric.so.1")).unwrap_err().to_string();
         assert!(error.contains("/nowhere/libfabric.so.1 ("), "{error}");
         assert!(error.contains("apt-get install libfabric1"), "{error}");

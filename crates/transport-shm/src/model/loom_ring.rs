@@ -160,7 +160,7 @@ fn small_frames_go_round_two_cells() {
 }
 
 #[test]
-fn small_frames_go_round_four_cells_with_give_backs_in_batches() {
+fn small_frames_go_round_four_cells_in_batches() {
     check(lane(4, 1, SMALL, 2));
 }
 

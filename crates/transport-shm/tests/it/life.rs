@@ -234,7 +234,7 @@ fn a_killed_rank_is_named_to_all_who_wait() {
 }
 
 #[test]
-fn the_rank_where_a_loss_began_is_named_to_those_who_hear_of_it_late() {
+fn late_survivors_learn_where_a_loss_began() {
     let job = create(3);
     let (mut victim, mut late) = (Process::start(&job, 1, Role::Wait), Process::start(&job, 2, Role::WaitLater));
     let (mut endpoint, _) = attach(job.join(0).expect("it is free")).expect("everyone attaches");

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn three_later_datagrams_make_a_loss_and_the_rest_waits_for_the_timer() {
+    fn three_later_datagrams_make_a_loss() {
         let mut recovery = Recovery::new(Instant(0), 1000, MS);
         send(&mut recovery, Instant(0), 5);
         let mut outcomes = Vec::new();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_loss_keeps_the_window_near_what_the_path_carries() {
+    fn random_loss_keeps_the_window_near_the_path() {
         let mut recovery = Recovery::new(Instant(0), 1000, MS);
         let mut now = Instant(0);
         for round in 0..300u64 {

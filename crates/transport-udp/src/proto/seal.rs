@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_datagrams_have_ciphers_and_keys_of_their_own() {
+    fn datagrams_have_ciphers_by_length() {
         for protection in [Protection::Encrypted, Protection::PlainText] {
             let (seal, open) = pair();
             for len in [HEADER, LONG - TAG - 1, LONG - TAG, LONG, 65_000] {

@@ -59,7 +59,7 @@ fn break_helper(shared: &Shared) {
 
 /// A call of the program may wait for the lock that a helper holds when it fails: what the helper leaves behind is not worked on.
 #[test]
-fn a_call_that_waited_for_a_failing_helper_finds_everyone_lost() {
+fn a_failing_helper_loses_everyone() {
     let job = LocalJob::new(2).unwrap();
     let mut transport = job.join(0).unwrap();
     let shared = Arc::clone(transport.driver().shared());

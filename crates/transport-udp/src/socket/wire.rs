@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streak_to_a_neighbour_takes_the_short_way_until_it_ends() {
+    fn a_streak_to_a_neighbour_takes_the_short_way() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (mut a, mut b, to) = pair(address, true);
             let (_, mut c, elsewhere) = pair(address, true);

@@ -235,7 +235,7 @@ fn small_messages_share_datagrams() {
 }
 
 #[test]
-fn requests_wait_when_a_peer_does_not_poll_and_go_on_when_it_does() {
+fn requests_wait_for_a_peer_that_does_not_poll() {
     let mut world = World::new(8, 2, |_| {});
     one(&mut world, 0, 1);
     let mut refused = None;

@@ -113,7 +113,7 @@ fn a_replayed_hello_is_answered_by_no_more_than_itself() {
 }
 
 #[test]
-fn all_modes_carry_messages_and_only_two_hide_or_protect_them() {
+fn all_modes_carry_messages() {
     for protection in [Protection::Encrypted, Protection::PlainText, Protection::Unauthenticated] {
         let mut world = World::new(5, 2, |config| config.protection = protection);
         world.net.recording = Some(Vec::new());
@@ -203,7 +203,7 @@ fn a_restarted_rank_is_not_its_predecessor() {
 
 /// What a predecessor once said to open its session is authentic, but it is not said now.
 #[test]
-fn a_hello_of_the_predecessor_ends_no_session_and_opens_none() {
+fn a_predecessors_hello_changes_nothing() {
     let mut world = World::new(10, 2, |config| config.rejoin = true);
     world.net.recording = Some(Vec::new());
     exchange(&mut world, 5);

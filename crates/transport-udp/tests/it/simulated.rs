@@ -57,7 +57,7 @@ fn faulty(seed: u64, ranks: u32) -> EthernetJobConfig {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+fn a_seed_gives_the_same_run() {
     let [one, again, other] = [3, 3, 4].map(|seed| chatter(&faulty(seed, 3), 20));
     assert!(one.lost > 0 || one.corrupted > 0, "there is mischief under this seed");
     assert_eq!((one.hash, one.events, one.ended), (again.hash, again.events, again.ended));
@@ -123,7 +123,7 @@ fn lost(rank: u32, cause: LossCause) -> WaitError {
 }
 
 #[test]
-fn a_partition_that_does_not_heal_is_an_error_on_both_sides() {
+fn a_lasting_partition_is_an_error_on_both_sides() {
     let job = EthernetJobConfig::new(2, &Ethernet::ten()).cabled().part(&[0], at(100), Span::from_secs(1000));
     for (rank, result) in waits_for_ever(&job).into_iter().enumerate() {
         let (error, when) = result.unwrap();
@@ -146,7 +146,7 @@ fn a_link_that_is_cut_one_way_is_cut() {
 }
 
 #[test]
-fn a_host_that_stops_is_reported_by_the_launcher_or_by_its_silence() {
+fn a_stopped_host_is_reported() {
     let mut job = EthernetJobConfig::new(3, &Ethernet::ten()).stop(2, at(50));
     for (launcher, cause, soon) in [(true, LossCause::Died, true), (false, LossCause::Silent, false)] {
         job.launcher = launcher;
@@ -201,7 +201,7 @@ fn asymmetric_links_carry_everything() {
 
 /// A finished rank's words are delivered after its program has returned.
 #[test]
-fn what_was_sent_before_leaving_arrives_although_everything_was_lost_at_first() {
+fn messages_sent_before_leaving_arrive() {
     let job = EthernetJobConfig::new(2, &Ethernet::ten()).cut(0, 2, at(10), Span(300 * MS.0));
     let program = |transport: SimUdp<'_>| {
         let (mut endpoint, note) = attach(transport);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_topped_up_in_the_second_implementation_alone() {
+    fn only_the_second_implementation_pads_arguments() {
         let pieces = |implementation| {
             let layout = Layout { packet: 56, implementation };
             layout.pieces(lead(16), 100).map(|piece| (piece.mtt, piece.to - piece.from)).collect::<Vec<_>>()

@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_fit_the_ring_and_the_largest_messages_fit_the_shares(
+        fn shares_fit_the_ring_and_hold_messages(
             first: bool, packet in prop::sample::select(vec![56u32, 64, 112, 120]), ranks in 1u32..32_000, medium in 64u32..=8192,
             request_slots in 0u32..4000, reply_slots in 0u32..4000, segments in 0u32..=512
         ) {

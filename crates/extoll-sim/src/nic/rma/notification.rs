@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_taken_in_order_or_by_match_and_freed_in_any_order() {
+    fn entries_are_taken_in_order_or_by_match() {
         let mut queue = Queue::new(3);
         assert_eq!(queue.take(|_| true), Err(false));
         (0..3).for_each(|value| queue.push(event(value)));

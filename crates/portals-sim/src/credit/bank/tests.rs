@@ -45,7 +45,7 @@ fn serve(bank: &mut Bank, peer: Peer, n: u32) {
 }
 
 #[test]
-fn an_answer_returns_what_its_fields_hold_and_the_rest_follows() {
+fn an_answer_returns_what_its_fields_hold() {
     let mut bank = bank();
     for _ in 0..3 {
         bank.arrive(A, charge(2, 0)).unwrap();
@@ -90,7 +90,7 @@ fn the_lending_limit_decays_with_the_epochs() {
 }
 
 #[test]
-fn a_surrender_below_the_limit_answers_the_whole_revocation() {
+fn a_small_surrender_answers_the_revocation() {
     let mut bank = bank();
     bank.arrive(A, charge(1, 3)).unwrap();
     assert_eq!(bank.next_revocation().map(|(peer, revoke)| (peer, revoke.limit)), Some((B, 3)));
@@ -101,7 +101,7 @@ fn a_surrender_below_the_limit_answers_the_whole_revocation() {
 }
 
 #[test]
-fn a_refusal_protects_from_revocation_until_the_ask_is_not_repeated_for_an_epoch() {
+fn a_refusal_protects_from_revocation() {
     let mut bank = bank();
     bank.arrive(B, charge(1, 4)).unwrap();
     assert_eq!(victims(&mut bank), [A, C]);
@@ -120,7 +120,7 @@ fn a_refusal_protects_from_revocation_until_the_ask_is_not_repeated_for_an_epoch
 }
 
 #[test]
-fn never_revoked_from_the_owner_an_asker_the_busy_or_the_poor() {
+fn nothing_is_revoked_from_the_busy_or_poor() {
     let mut config = config();
     (config.me, config.revoke_limit, config.peers, config.total) = (Some(B), 10, 5, 30);
     let mut bank = Bank::new(&config).unwrap();
@@ -155,7 +155,7 @@ fn never_revoked_from_the_owner_an_asker_the_busy_or_the_poor() {
 }
 
 #[test]
-fn an_ask_while_the_revocation_waits_cancels_it_and_while_it_travels_does_not_hurt() {
+fn an_ask_cancels_a_revocation_that_waits() {
     let mut bank = bank();
     bank.arrive(A, charge(1, 4)).unwrap();
     bank.arrive(B, charge(1, 3)).unwrap();
@@ -246,7 +246,7 @@ fn faulty_peers_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_lost_peer_returns_its_credits_once_and_its_late_messages_are_refused() {
+fn a_lost_peer_returns_its_credits_once() {
     let mut bank = bank();
     bank.arrive(B, charge(2, 0)).unwrap();
     bank.arrive(B, charge(2, 0)).unwrap();
@@ -287,7 +287,7 @@ fn an_ask_is_granted_in_full_or_refused_and_never_waits() {
 }
 
 #[test]
-fn nothing_is_revoked_from_who_was_just_refused_or_for_what_a_limit_forbids() {
+fn nothing_is_revoked_from_the_just_refused() {
     let mut config = config();
     config.lend_limit = 3;
     let mut bank = Bank::new(&config).unwrap();
@@ -305,7 +305,7 @@ fn nothing_is_revoked_from_who_was_just_refused_or_for_what_a_limit_forbids() {
 }
 
 #[test]
-fn where_loans_double_an_ask_is_granted_in_part_and_a_grant_is_a_power_of_two() {
+fn doubling_loans_are_powers_of_two() {
     let mut config = config();
     (config.growth, config.total, config.lend_limit) = (Growth::Doubling, 25, 6);
     config.max_ask = 8;
@@ -347,7 +347,7 @@ fn little_is_not_worth_a_revocation() {
 }
 
 #[test]
-fn a_revocation_that_cannot_be_sent_is_put_behind_the_others() {
+fn an_unsendable_revocation_goes_last() {
     let mut bank = bank();
     bank.config.revoke_limit = 1;
     bank.arrive(A, charge(1, 4)).unwrap();
@@ -358,7 +358,7 @@ fn a_revocation_that_cannot_be_sent_is_put_behind_the_others() {
 }
 
 #[test]
-fn a_bank_of_thousands_keeps_accounts_of_those_that_talk_and_scans_the_others_for_nothing() {
+fn a_large_bank_keeps_accounts_of_those_that_talk() {
     let mut config = LoanConfig::new(4096, 4096 * 8, 8);
     (config.initial, config.min, config.revoke_scan) = (8, 8, 4096);
     let mut bank = Bank::new(&config).unwrap();

@@ -163,7 +163,7 @@ fn doubling(max_ask: u32, sizes: [usize; 2]) -> Net {
 /// `cargo test --release -p active-messages-portals --test it -- --ignored larger_floods`
 #[test]
 #[ignore = "half a million states take half a minute"]
-fn every_schedule_of_larger_floods_and_incasts_with_revocation() {
+fn every_schedule_of_larger_floods() {
     for sizes in [[5, 1], [4, 2]] {
         explore_redistribution(&incast(&tight(), sizes));
     }

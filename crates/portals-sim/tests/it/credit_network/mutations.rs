@@ -69,7 +69,7 @@ fn without_a_mistake_nothing_is_found() {
 
 /// The mistake that the whole machine exists to prevent: a single credit too many overflows under incast.
 #[test]
-fn one_extra_granted_credit_breaks_conservation_and_overflows() {
+fn one_credit_granted_too_many_overflows() {
     let found = found(Fault::GrantOneMore, Checks::ALL, &[]);
     assert_eq!(found, Found { conservation: found.conservation, ..Found::default() });
     assert!(found.conservation > SCHEDULES / 2, "a schedule without any grant can't show it: {found:?}");
@@ -93,7 +93,7 @@ fn one_extra_granted_credit_is_found_where_loans_double() {
 
 /// First one hot sender draws credit from the others, which keep it all the same; then everybody floods.
 #[test]
-fn a_surrender_that_is_not_subtracted_breaks_conservation_and_overflows() {
+fn a_surrender_not_subtracted_overflows() {
     let run = |fault, checks| {
         let mut net = net(fault, checks);
         for (from, node) in net.nodes.iter_mut().enumerate() {
@@ -122,7 +122,7 @@ fn credit_returned_before_the_space_is_free_overflows() {
 
 /// Node 1 dies while its requests are being handled at node 0, which takes for ever; the others flood meanwhile.
 #[test]
-fn space_of_a_lost_peer_that_is_lent_again_too_soon_overflows() {
+fn space_lent_again_too_soon_overflows() {
     let run = |fault| {
         let mut net = net(fault, Checks::ALL);
         for _ in 0..4 {

@@ -133,7 +133,7 @@ fn receive_buffers(nic: &Nic<'_>) {
 }
 
 #[test]
-fn locally_managed_buffers_fill_without_overlap_and_go_in_time() {
+fn locally_managed_buffers_fill_without_overlap() {
     let adversarial = AdversarialTiming { jitter_ns: 20_000.0, late_read: true };
     for adversary in [AdversarialTiming::default(), adversarial] {
         let faults =

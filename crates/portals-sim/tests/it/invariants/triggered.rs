@@ -59,7 +59,7 @@ fn by_threshold(nic: &Nic<'_>) {
 }
 
 #[test]
-fn triggered_operations_fire_once_in_the_order_of_thresholds() {
+fn triggered_operations_fire_once_in_order() {
     for mutation in [Mutation::TriggerInOrderOfMaking, Mutation::TriggerAgain] {
         holds(&PortalsConfig::pair(), mutation, |nic| by_threshold(&nic));
     }

@@ -79,7 +79,7 @@ fn lists_in_order(nic: &Nic<'_>) {
 }
 
 #[test]
-fn priority_comes_before_overflow_and_nothing_unexpected_is_forgotten() {
+fn priority_comes_before_overflow() {
     for mutation in [Mutation::OverflowFirst, Mutation::LastMatch, Mutation::ForgetUnexpected] {
         holds(&PortalsConfig::pair(), mutation, |nic| lists_in_order(&nic));
     }
@@ -135,7 +135,7 @@ fn buffers(nic: &Nic<'_>) {
 }
 
 #[test]
-fn locally_managed_entries_fill_without_overlap_and_go_in_time() {
+fn locally_managed_entries_fill_without_overlap() {
     let adversarial = AdversarialTiming { jitter_ns: 20_000.0, late_read: true };
     let faults =
         Faults { seed: 5, loss: 0.05, delay: 0.1, delay_ns: 9_000.0, retry_ns: 800.0, ..Faults::default() };

@@ -77,7 +77,7 @@ fn flags_after_a_barrier_land_after_the_data() {
 }
 
 #[test]
-fn flags_without_either_overtake_the_data_under_adversarial_timing() {
+fn flags_without_either_overtake_the_data() {
     assert!(in_virtual_time(&adversarial(3), FlagAfterData(Between::Nothing)).is_err());
 }
 

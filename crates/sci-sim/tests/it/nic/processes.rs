@@ -93,7 +93,7 @@ fn processes_exchange_data_and_wake_each_other() {
 }
 
 #[test]
-fn a_killed_process_is_lost_and_its_node_can_be_taken_again() {
+fn a_killed_process_frees_its_node() {
     let directory = JobDirectory::new();
     let nic = join(directory.path(), 0).unwrap();
     let mut child = process("victim", directory.path());
