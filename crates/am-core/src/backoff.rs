@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 /// Tries between two looks at the clock, which costs about as much as one try of memory.
 const LOOK: u32 = 16;
 
-/// How patiently somebody waits who looks himself.
+/// How a thread waits for something that it looks for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum BackoffPolicy {
     /// He has a processor to himself: tries for so long, then gives the processor away between tries for so long, then sleeps. Whoever
     /// he waits for is usually running, so trying is the fastest way to hear from it. The time is not a number of tries, since a
     /// try takes as long as the processor likes. If the scheduler has put both on one processor, the other waits for the end of the
@@ -29,7 +29,7 @@ pub enum Patience {
     },
 }
 
-impl Patience {
+impl BackoffPolicy {
     /// For tries that look at memory, of one of so many neighbours on so many processors.
     pub const fn at_memory(neighbours: usize, processors: usize) -> Self {
         if neighbours > processors {
@@ -54,7 +54,7 @@ pub enum Next {
 #[derive(Clone, Debug)]
 pub struct Backoff {
     tries: u32,
-    patience: Patience,
+    policy: BackoffPolicy,
     /// When the clock was first looked at since something was achieved.
     since: Option<Instant>,
     /// The last answer of the clock.
@@ -63,14 +63,14 @@ pub struct Backoff {
 
 impl Backoff {
     /// Nothing was tried yet.
-    pub const fn new(patience: Patience) -> Self {
-        Self { tries: 0, patience, since: None, stage: Next::Spin }
+    pub const fn new(policy: BackoffPolicy) -> Self {
+        Self { tries: 0, policy, since: None, stage: Next::Spin }
     }
 
     /// Whether fruitless tries begin with more spinning than a short wait takes.
     #[inline]
     pub const fn spins(&self) -> bool {
-        matches!(self.patience, Patience::Timed { .. })
+        matches!(self.policy, BackoffPolicy::Timed { .. })
     }
 
     /// Something was achieved, or something new is waited for.
@@ -89,11 +89,11 @@ impl Backoff {
     #[inline]
     fn next_at(&mut self, now: impl FnOnce() -> Instant) -> Next {
         self.tries = self.tries.saturating_add(1);
-        let (spin, yielding) = match self.patience {
-            Patience::Timed { spin, yielding } => (spin, yielding),
-            Patience::Counted { spins, .. } if self.tries <= spins => return Next::Spin,
-            Patience::Counted { spins, yields } if self.tries - spins <= yields => return Next::Yield,
-            Patience::Counted { .. } => return Next::Park,
+        let (spin, yielding) = match self.policy {
+            BackoffPolicy::Timed { spin, yielding } => (spin, yielding),
+            BackoffPolicy::Counted { spins, .. } if self.tries <= spins => return Next::Spin,
+            BackoffPolicy::Counted { spins, yields } if self.tries - spins <= yields => return Next::Yield,
+            BackoffPolicy::Counted { .. } => return Next::Park,
         };
         // A yield may take long, so that the clock is looked at after each.
         if self.tries < LOOK || self.stage == Next::Spin && !self.tries.is_multiple_of(LOOK) {
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn crowded_ranks_yield_at_once_and_all_park() {
         for (neighbours, processors, second) in [(2, 2, Next::Spin), (8, 2, Next::Yield), (2, 1, Next::Yield)] {
-            let mut backoff = Backoff::new(Patience::at_memory(neighbours, processors));
+            let mut backoff = Backoff::new(BackoffPolicy::at_memory(neighbours, processors));
             assert_eq!(backoff.next(), Next::Spin);
             assert_eq!(backoff.next(), second);
             while backoff.next() != Next::Park {}
@@ -134,8 +134,8 @@ mod tests {
             backoff.reset();
             assert_ne!(backoff.next(), Next::Park);
         }
-        assert_eq!(Backoff::new(Patience::Counted { spins: 0, yields: 0 }).next(), Next::Park);
-        let mut polled = Backoff::new(Patience::Timed { spin: Duration::MAX, yielding: Duration::ZERO });
+        assert_eq!(Backoff::new(BackoffPolicy::Counted { spins: 0, yields: 0 }).next(), Next::Park);
+        let mut polled = Backoff::new(BackoffPolicy::Timed { spin: Duration::MAX, yielding: Duration::ZERO });
         assert!((0..1000).all(|_| polled.next() == Next::Spin));
     }
 
@@ -154,7 +154,7 @@ mod tests {
     fn spinning_is_bounded_by_time() {
         let (spin, yielding) = (Duration::from_micros(10), Duration::from_micros(300));
         for nanos in [5, 50, 500] {
-            let mut backoff = Backoff::new(Patience::Timed { spin, yielding });
+            let mut backoff = Backoff::new(BackoffPolicy::Timed { spin, yielding });
             let (mut now, pace) = (Instant::now(), Duration::from_nanos(nanos));
             for _ in 0..2 {
                 let spun = lasts(&mut backoff, &mut now, Next::Spin, pace);

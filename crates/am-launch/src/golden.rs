@@ -79,7 +79,7 @@ fn manifests_and_orders() {
         version: "1".into(),
         secret: Secret::none(),
         launcher_addresses: vec!["10.0.0.2:4000".parse().unwrap()],
-        patience: Duration::new(5, 7),
+        connect_timeout: Duration::new(5, 7),
         lost_after: Duration::from_secs(128),
         host: 2,
         name: "h".into(),

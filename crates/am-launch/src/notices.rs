@@ -247,8 +247,8 @@ impl Voice {
             if left.is_zero() {
                 return;
             }
-            let patience = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-            let _ = poll(&mut [PollFd::new(self.pipe.as_fd(), PollFlags::POLLOUT)], patience);
+            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let _ = poll(&mut [PollFd::new(self.pipe.as_fd(), PollFlags::POLLOUT)], timeout);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::sync::AtomicU64;
 use crate::sys;
 use crate::transport::segments::Segments;
 use crate::watch::{UNKNOWN, Watch, started};
-use am_core::backoff::{Backoff, Next, Patience};
+use am_core::backoff::{Backoff, BackoffPolicy, Next};
 use am_core::segment::AnyMemory;
 use am_core::time::Clock;
 use am_core::transport::{
@@ -192,7 +192,7 @@ impl Shm {
             fenced: board.needs_fences(),
             longest_sleep: LONGEST,
             bare: 0,
-            backoff: Backoff::new(Patience::at_memory(layout.peers(), am_core::time::processors())),
+            backoff: Backoff::new(BackoffPolicy::at_memory(layout.peers(), am_core::time::processors())),
             idle_waker: Arc::new(IdleWaker::new(Arc::clone(&board), me)),
             clock: Clock::start(),
             board,

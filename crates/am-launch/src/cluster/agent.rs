@@ -130,7 +130,8 @@ impl From<LaunchError> for Stop {
 
 impl<'a> Agent<'a> {
     fn run(orders: &'a Orders, signals: &'a Signals) -> Result<u8, LaunchError> {
-        let channel = connect(&orders.launcher_addresses, &orders.secret, orders.patience).map_err(unreachable)?;
+        let channel =
+            connect(&orders.launcher_addresses, &orders.secret, orders.connect_timeout).map_err(unreachable)?;
         let now = Instant::now();
         let mut agent = Self { orders, signals, channel, spoke: now, awake: now, early: Vec::new() };
         match agent.work() {

@@ -321,8 +321,8 @@ impl Channel {
         if left.is_zero() {
             return Err(ChannelError::TimedOut);
         }
-        let patience = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-        let _ = poll(&mut [PollFd::new(self.stream.as_fd(), self.interest())], patience);
+        let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let _ = poll(&mut [PollFd::new(self.stream.as_fd(), self.interest())], timeout);
         Ok(())
     }
 

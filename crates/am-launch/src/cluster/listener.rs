@@ -157,9 +157,9 @@ pub enum ConnectError {
 pub(crate) fn connect(
     addresses: &[SocketAddr],
     secret: &Secret,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<Channel, ConnectError> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + connect_timeout;
     let mut pause = Duration::from_millis(5);
     let mut reason = "there is no address".to_owned();
     loop {
@@ -185,7 +185,7 @@ pub(crate) fn connect(
         if Instant::now() >= until {
             let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
             let addresses = addresses.join(", ");
-            return Err(ConnectError::Unreachable { addresses, seconds: patience.as_secs_f64(), reason });
+            return Err(ConnectError::Unreachable { addresses, seconds: connect_timeout.as_secs_f64(), reason });
         }
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -23,7 +23,7 @@ pub(crate) struct Orders {
     /// Addresses at which the launcher may be reached, the likeliest first.
     pub(crate) launcher_addresses: Vec<SocketAddr>,
     /// How long the launcher may be tried.
-    pub(crate) patience: Duration,
+    pub(crate) connect_timeout: Duration,
     /// After how long of silence the launcher is given up.
     pub(crate) lost_after: Duration,
     /// The agent's host, as an index and as its user calls it.
@@ -37,7 +37,7 @@ pub(crate) struct Orders {
     pub(crate) local_ranks: LocalRanks,
 }
 wire!(struct Orders {
-    version, secret, launcher_addresses, patience, lost_after, host, name, interface, address, grace, local_ranks,
+    version, secret, launcher_addresses, connect_timeout, lost_after, host, name, interface, address, grace, local_ranks,
 });
 
 /// From an agent to its launcher.

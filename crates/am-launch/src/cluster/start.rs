@@ -116,7 +116,7 @@ impl<'a> ClusterStart<'a> {
             secret: self.secret.clone(),
             launcher_addresses,
             // The launcher is there: where it can't be reached at once, waiting seldom helps, but for those of many others.
-            patience: (hosts.start_limit / 2).min(default_start_limit(hosts.list.len()) / 4),
+            connect_timeout: (hosts.start_limit / 2).min(default_start_limit(hosts.list.len()) / 4),
             lost_after: hosts.lost_after,
             host,
             name: spec.name.clone(),

@@ -87,7 +87,7 @@ pub(crate) fn wait<'a>(
     others: impl IntoIterator<Item = BorrowedFd<'a>>,
     until: Option<Instant>,
 ) -> bool {
-    let patience = until.map_or(PollTimeout::NONE, |until| {
+    let timeout = until.map_or(PollTimeout::NONE, |until| {
         // Rounded up, so that the time has come when the wait is over.
         let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -95,6 +95,6 @@ pub(crate) fn wait<'a>(
     let mut ends = vec![PollFd::new(signals.arrivals.as_fd(), PollFlags::POLLIN)];
     ends.extend(others.into_iter().map(|end| PollFd::new(end, PollFlags::POLLIN)));
     // An interrupted wait is like one that was too short: every caller looks again.
-    let _ = poll(&mut ends, patience);
+    let _ = poll(&mut ends, timeout);
     ends[1..].iter().any(|end| end.any().unwrap_or(true))
 }

@@ -276,9 +276,9 @@ impl<N: Sisci> Waiting for Conduit<N> {
         if !unsure || self.config.patient_polls == 0 {
             return self.net.nic.idle(until, reason);
         }
-        let patience = self.net.now() + Span((self.config.patient_sleep_ns * 1e3) as u64);
-        self.net.nic.idle(Some(until.map_or(patience, |until| until.min(patience))), reason);
-        if self.net.now() >= patience {
+        let wake_at = self.net.now() + Span((self.config.patient_sleep_ns * 1e3) as u64);
+        self.net.nic.idle(Some(until.map_or(wake_at, |until| until.min(wake_at))), reason);
+        if self.net.now() >= wake_at {
             // The next poll takes a patient look.
             self.empty_polls = self.config.patient_polls;
             self.settled = true;

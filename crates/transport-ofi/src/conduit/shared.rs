@@ -1,6 +1,6 @@
 //! An endpoint: its state behind a lock, and the helper thread that takes turns at it with the program.
 
-use super::waiting::{FailureNotifier, Notices, Patience};
+use super::waiting::{Backoff, FailureNotifier, Notices};
 use super::{Machine, Settings};
 use crate::memory::{OfiMemory, Process};
 use crate::wire::Wire;
@@ -39,7 +39,7 @@ pub struct Conduit<W: Wire, M: Memory = OfiMemory> {
     pub(super) segments: Vec<u64>,
     pub(super) medium: usize,
     pub(super) window: u32,
-    pub(super) patience: Patience,
+    pub(super) backoff: Backoff,
     pub(super) clock: Clock,
     pub(super) departed: bool,
     /// What is to be called when this endpoint has departed.
@@ -80,7 +80,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
             segments,
             medium,
             window,
-            patience: Patience::new(shape.peers()),
+            backoff: Backoff::new(shape.peers()),
             clock: Clock::start(),
             departed: false,
             when_departed: None,

@@ -172,7 +172,7 @@ impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
         if self.is_elsewhere() || self.lock().look() {
             return;
         }
-        match self.patience.next() {
+        match self.backoff.next() {
             Next::Spin => std::hint::spin_loop(),
             Next::Yield => std::thread::yield_now(),
             Next::Sleep(longest) => {
@@ -183,7 +183,7 @@ impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
     }
 
     fn spins(&self) -> bool {
-        self.patience.spins()
+        self.backoff.spins()
     }
 
     fn waker(&self) -> Option<Waker> {
@@ -275,7 +275,7 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
             }
         }
         if done != 0 {
-            self.patience.reset();
+            self.backoff.reset();
         }
         done
     }

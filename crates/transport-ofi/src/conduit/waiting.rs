@@ -30,13 +30,13 @@ pub(super) enum Next {
 
 /// Counts fruitless tries and says what to do next.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct Backoff {
     tries: u32,
     spins: u32,
 }
 
-impl Patience {
-    /// The patience of one of so many endpoints, all of which may be on this host.
+impl Backoff {
+    /// The backoff of one of so many endpoints, all of which may be on this host.
     pub(super) fn new(peers: u32) -> Self {
         // Whoever we wait for may be waiting for our processor.
         let spins = if peers as usize <= processors() { SPINS } else { 0 };
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn who_is_crowded_yields_at_once_and_sleeps_grow() {
-        let mut patience = Patience::new(u32::MAX);
-        assert!(!patience.spins());
-        assert_eq!(patience.next(), Next::Yield);
-        let steps: Vec<Next> = (0..1000).map(|_| patience.next()).collect();
+        let mut backoff = Backoff::new(u32::MAX);
+        assert!(!backoff.spins());
+        assert_eq!(backoff.next(), Next::Yield);
+        let steps: Vec<Next> = (0..1000).map(|_| backoff.next()).collect();
         assert_eq!(steps.last(), Some(&Next::Sleep(LONGEST_SLEEP)));
         assert!(steps.contains(&Next::Sleep(FIRST_SLEEP)));
-        patience.reset();
-        assert_eq!(patience.next(), Next::Yield);
+        backoff.reset();
+        assert_eq!(backoff.next(), Next::Yield);
     }
 
     #[test]

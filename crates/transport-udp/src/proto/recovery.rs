@@ -331,8 +331,8 @@ impl Recovery {
     fn find_losses(&mut self, now: Instant, mut report: impl FnMut(Outcome, Carried)) {
         self.loss_at = None;
         let Some(largest) = self.largest_acked else { return };
-        let patience = self.latest.max(self.smoothed.unwrap_or(FIRST_RTT));
-        let patience = Span(patience.0 / 8 * 9).max(GRANULARITY);
+        let loss_delay = self.latest.max(self.smoothed.unwrap_or(FIRST_RTT));
+        let loss_delay = Span(loss_delay.0 / 8 * 9).max(GRANULARITY);
         let mut newest_loss = None;
         for index in 0..self.sent.len() {
             let number = self.base + index as u64;
@@ -343,7 +343,7 @@ impl Recovery {
             if !sent.open {
                 continue;
             }
-            if largest - number >= PACKET_THRESHOLD || sent.at + patience <= now {
+            if largest - number >= PACKET_THRESHOLD || sent.at + loss_delay <= now {
                 sent.open = false;
                 self.in_flight = self.in_flight.saturating_sub(u64::from(sent.size));
                 // The loss of an exploring datagram says something of its size, not of congestion.
@@ -352,7 +352,7 @@ impl Recovery {
                 }
                 sent.load.iter().for_each(|carried| report(Outcome::Lost, carried));
             } else {
-                let at = sent.at + patience;
+                let at = sent.at + loss_delay;
                 self.loss_at = Some(self.loss_at.map_or(at, |other| other.min(at)));
             }
         }

@@ -224,8 +224,10 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         engine.send_out(clock.now(), None);
         let shared = Arc::new(Shared::new(engine, clock)?);
         let service = helper(&shared)?;
-        let patience = waiting::patience(config.waiting, peers.neighbours(my), am_core::time::processors());
-        let driver = SocketDriver::new(shared, service, Arc::clone(peers), Backoff::new(patience), config.linger);
+        let backoff_policy =
+            waiting::backoff_policy(config.waiting, peers.neighbours(my), am_core::time::processors());
+        let driver =
+            SocketDriver::new(shared, service, Arc::clone(peers), Backoff::new(backoff_policy), config.linger);
         Ok(Self::new(driver, &settings, segment))
     }
 }

@@ -1,7 +1,7 @@
 //! How patiently an endpoint asks its socket before it gives its processor away, and how it sleeps.
 
 use super::config::WaitMode;
-use am_core::backoff::Patience;
+use am_core::backoff::BackoffPolicy;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -15,14 +15,14 @@ const YIELD: Duration = Duration::from_micros(20);
 /// How often one that shares its processor does before it sleeps.
 const CROWDED_YIELDS: u32 = 30;
 
-/// The patience of one of `neighbours` endpoints on this host, which has so many processors.
-pub(super) fn patience(waiting: WaitMode, neighbours: usize, processors: usize) -> Patience {
+/// The policy of one of `neighbours` endpoints on this host, which has so many processors.
+pub(super) fn backoff_policy(waiting: WaitMode, neighbours: usize, processors: usize) -> BackoffPolicy {
     match waiting {
-        WaitMode::Polled => Patience::Timed { spin: Duration::MAX, yielding: Duration::ZERO },
-        WaitMode::Blocking => Patience::Counted { spins: 0, yields: 0 },
-        WaitMode::Adaptive if neighbours <= processors => Patience::Timed { spin: SPIN, yielding: YIELD },
+        WaitMode::Polled => BackoffPolicy::Timed { spin: Duration::MAX, yielding: Duration::ZERO },
+        WaitMode::Blocking => BackoffPolicy::Counted { spins: 0, yields: 0 },
+        WaitMode::Adaptive if neighbours <= processors => BackoffPolicy::Timed { spin: SPIN, yielding: YIELD },
         // Whoever we wait for may be waiting for our processor.
-        WaitMode::Adaptive => Patience::Counted { spins: 0, yields: CROWDED_YIELDS },
+        WaitMode::Adaptive => BackoffPolicy::Counted { spins: 0, yields: CROWDED_YIELDS },
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
             (WaitMode::Polled, 8, Next::Spin, Next::Spin),
             (WaitMode::Blocking, 2, Next::Park, Next::Park),
         ] {
-            let mut backoff = Backoff::new(patience(waiting, neighbours, 2));
+            let mut backoff = Backoff::new(backoff_policy(waiting, neighbours, 2));
             assert_eq!(backoff.next(), first);
             match last {
                 Next::Park => while backoff.next() != Next::Park {},

@@ -6,7 +6,7 @@ use super::region::View;
 use super::segment::{EVENTS, Local, Remote};
 use crate::nic::errors::Injector;
 use crate::nic::kinds::{Callback, CallbackSegment, Counters, NodeId, SegmentReason};
-use am_core::backoff::{Backoff, Next, Patience};
+use am_core::backoff::{Backoff, BackoffPolicy, Next};
 use am_core::time::Clock;
 use am_core::{Instant, PeerStatus, Span};
 use std::cell::{Cell, RefCell};
@@ -80,7 +80,7 @@ pub struct Mapped {
     losses: Cell<u32>,
     /// Processes that count as lost, by their incarnation.
     lost: RefCell<Vec<u64>>,
-    pub(super) patience: Patience,
+    pub(super) backoff_policy: BackoffPolicy,
     last_look: Cell<std::time::Instant>,
     clock: Clock,
 }
@@ -95,7 +95,7 @@ impl Mapped {
         config.check()?;
         let post = Post::take(&config.directory, config.node)?;
         let injector = Injector::new(&config.errors, 0, config.node);
-        let patience = Patience::at_memory(config.nodes.len(), am_core::time::processors());
+        let backoff_policy = BackoffPolicy::at_memory(config.nodes.len(), am_core::time::processors());
         let errors = &config.errors;
         let faulty = errors.retriable + errors.not_retriable + errors.pending > 0.0 || !errors.planned.is_empty();
         let now = std::time::Instant::now();
@@ -116,7 +116,7 @@ impl Mapped {
             looked_news: Cell::new(0),
             losses: Cell::new(0),
             lost: RefCell::default(),
-            patience,
+            backoff_policy,
             last_look: Cell::new(now),
             clock: Clock::start(),
             post,
@@ -268,7 +268,7 @@ impl Mapped {
         let ready = || Self::watched_now(&watched) || self.post.news() != known;
         let end = longest.map(|longest| std::time::Instant::now() + longest);
         let over = || end.is_some_and(|end| std::time::Instant::now() >= end);
-        let mut backoff = Backoff::new(self.patience);
+        let mut backoff = Backoff::new(self.backoff_policy);
         for turn in 1u32.. {
             match backoff.next() {
                 Next::Spin if ready() || turn.is_multiple_of(64) && over() => return self.awake(),

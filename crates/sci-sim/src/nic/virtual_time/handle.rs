@@ -198,8 +198,8 @@ impl<'a> Virtual<'a> {
             let now = self.context.now();
             let body = Wire(Body::Ask { serial, ask });
             self.context.send_as(Outgoing { at: Some(now + send), ..Outgoing::new(self.rank(), rank, 0, body) });
-            let patience = earlier(until, Some(now + again)).expect("one of them is given");
-            let result = self.wait(Wanting::Reply, Some(patience), |process, _| {
+            let deadline = earlier(until, Some(now + again)).expect("one of them is given");
+            let result = self.wait(Wanting::Reply, Some(deadline), |process, _| {
                 process.asked.and_then(|(_, result)| result).map_or(Look::Wait(None), Look::Done)
             });
             if let Some(result) = result {
@@ -262,8 +262,8 @@ impl<'a> Sisci for Virtual<'a> {
     fn probe_node(&self, _: &Descriptor, node: NodeId) -> Result<(), Code> {
         self.call();
         let rank = self.reach(node)?;
-        let patience = Span(self.shared.costs.timeout.0.saturating_mul(4));
-        match self.ask(rank, Ask::Probe, Some(patience)) {
+        let timeout = Span(self.shared.costs.timeout.0.saturating_mul(4));
+        match self.ask(rank, Ask::Probe, Some(timeout)) {
             Ok(_) => Ok(()),
             Err(Code::Timeout) => Err(Code::NoRemoteLinkAccess),
             Err(code) => Err(code),

@@ -179,8 +179,8 @@ impl Virtual<'_> {
             let room = LINE - (address % LINE as u64) as usize;
             let (some, more) = rest.split_at_mut(room.min(rest.len()));
             let ask = Ask::Read { address, len: some.len() as u8 };
-            let patience = Span(self.shared.costs.timeout.0.saturating_mul(4));
-            let result = self.ask(map.rank, ask, Some(patience)).map_err(|_| Code::TransferFailed)?;
+            let timeout = Span(self.shared.costs.timeout.0.saturating_mul(4));
+            let result = self.ask(map.rank, ask, Some(timeout)).map_err(|_| Code::TransferFailed)?;
             let counted = !self.shared.has(Mutation::UncountedReads);
             self.own(|process| process.counters.remote_reads += u64::from(counted));
             match result {

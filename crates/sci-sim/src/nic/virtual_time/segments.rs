@@ -219,8 +219,8 @@ impl Virtual<'_> {
             (connection.rank, connection.base, connection.key)
         });
         // A node that cannot be told will not be: it counts as gone.
-        let patience = Span(self.shared.costs.timeout.0.saturating_mul(16));
-        let _ = self.ask(rank, Ask::Disconnect { base, key }, Some(patience));
+        let timeout = Span(self.shared.costs.timeout.0.saturating_mul(16));
+        let _ = self.ask(rank, Ask::Disconnect { base, key }, Some(timeout));
         self.own(|process| {
             let session = process.connections.at(segment.number).session;
             process.session(session, -1);
