@@ -237,6 +237,7 @@ impl Extoll {
         if self.shared.defects.has(Mutation::NoReplay) {
             return;
         }
+        // Rule 6 of the sheet: everything from the lost packet on is sent again.
         let idle = port.slowed(self.shared.costs.idle);
         let outbound = self.outbound.at(number);
         if outbound.sender.flag() {
@@ -324,6 +325,7 @@ impl Extoll {
         if packet.corrupt {
             self.counters.spoilt += 1;
             let Wire(Body::Frame { frame: Frame::Velo(letter), .. }) = &mut packet.body else { return };
+            // Rule 6 of the sheet: a spoilt packet is treated as a lost one.
             if !self.shared.defects.has(Mutation::TakeSpoilt) {
                 return;
             }
@@ -332,6 +334,8 @@ impl Extoll {
         if self.shared.defects.has(Mutation::AnySequence) {
             inbound.receiver.take_any();
         } else {
+            // Rules 1 and 6 of the sheet: packets of a channel are taken once, in the order of their numbers; each
+            // unit has channels of its own.
             match inbound.receiver.judge(sequence) {
                 Verdict::Take => {}
                 Verdict::Known => {

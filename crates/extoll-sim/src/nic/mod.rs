@@ -12,6 +12,22 @@
 //! | `memory`, `sparse` | what the interface can read and write; buffers that take room only while in use |
 //! | `address`, `pairs` | addresses; partners by number |
 //! | `mutation` | defects for tests that must be able to fail |
+//!
+//! # Rules
+//!
+//! What must always hold of the interface and of the conduits on it. A comment "Rule N of the sheet" stands at the
+//! lines that keep rule N, and `tests/it/invariants` tests the rules by these numbers.
+//!
+//! 1. VELO keeps the order of each pair of processes; nothing orders VELO and RMA.
+//! 2. A mailbox slot is not overwritten before its read pointer commits; a send without room is told to try again.
+//! 3. A slot's status is visible after its data; the mark of a message's end is in its last slot alone.
+//! 4. Once the tail of a put is visible, all of its bytes are.
+//! 5. Of a ring connection, tokens held, slots under way, slots waiting at the receiver and tokens owed are the number
+//!    of slots. Since the last token is kept for returning tokens, two idle programs do not block each other.
+//! 6. Whatever packets are lost, spoilt or doubled, each message arrives once and in order, also where the 8-bit
+//!    sequence wraps.
+//! 7. A bad address, another process's page or the wrong rights set the error bit and leave memory unchanged.
+//! 8. A full notification queue stalls its process and loses nothing.
 
 pub(crate) mod address;
 mod channel;

@@ -120,6 +120,7 @@ impl Tokens {
     /// Whether a slot may be sent now; one with payload also needs a send buffer.
     pub fn may_send(&self, payload: bool) -> bool {
         let token =
+            // Rule 5 of the sheet: the last token goes only with tokens for the peer.
             if self.rules.keep_one { self.held >= 2 || (self.held == 1 && self.owed > 0) } else { self.held >= 1 };
         token && (!payload || self.buffers_used < self.rules.send_buffers)
     }

@@ -260,6 +260,7 @@ impl<M> Atu<M> {
         let last = offset.checked_add(len.max(1) - 1).ok_or(bad)? >> size.shift();
         let pages = &self.pages[size as usize];
         let mut first = None;
+        // Rule 7 of the sheet: every page of the range is checked before any of it is read or written.
         for number in frame..=frame.checked_add(last).ok_or(bad)? {
             let found = usize::try_from(number).ok().and_then(|number| pages.get(number).copied().flatten());
             let Some(page) = found.or_else(|| self.any_page()) else { return Err(bad) };

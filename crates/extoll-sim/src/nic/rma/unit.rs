@@ -253,6 +253,7 @@ impl Extoll {
         let channel = [Channel::Request, Channel::Response][which as usize];
         loop {
             let engine = self.engine(local);
+            // Rule 8 of the sheet: commands of a process whose queue is full wait as well.
             let stalled = !engine.overflow.is_empty();
             let queue = &mut engine.command_queues[which as usize];
             let Some(job) = queue.jobs.front() else { return };
@@ -301,6 +302,8 @@ impl Extoll {
                 if job.sent == 0 {
                     self.atu.translate(*from, u64::from(*size), Wish::Read, vpid)?;
                 }
+                // Rule 4 of the sheet: fragments go in the order of their offsets, and the channel keeps that
+                // order.
                 let fragment = if tail_early { (job.sent + all - 1) % all } else { job.sent };
                 let offset = fragment * pace.fragment;
                 let len = (count * pace.fragment).min(*size - offset);
@@ -407,6 +410,7 @@ impl Extoll {
         if engine.state != Open::Yes {
             return;
         }
+        // Rule 8 of the sheet: what meets a full queue waits, in order.
         if !engine.queue.is_full() && engine.overflow.is_empty() {
             engine.queue.push(event);
             port.wake(self.processes[local as usize].rank);

@@ -127,6 +127,7 @@ impl Mailbox {
 
     /// Whether a message of this length finds room.
     pub(crate) fn has_room(&self, len: usize) -> bool {
+        // Rule 2 of the sheet: a slot is taken only once the read pointer has passed it.
         self.defects.has(Mutation::IgnoreReadPointer) || self.used() + u64::from(slots(len)) <= self.capacity
     }
 
@@ -138,12 +139,14 @@ impl Mailbox {
             let part = &bytes[begin.min(bytes.len())..(begin + SLOT_DATA).min(bytes.len())];
             let mut data = [0; SLOT_DATA];
             data[..part.len()].copy_from_slice(part);
+            // Rule 3 of the sheet: the mark of the end is in the last slot alone.
             let end = index + 1 == count || self.defects.has(Mutation::EndEverywhere);
             let slot = self.write_slot as usize;
             self.write_slot = self.after(self.write_slot, 1);
             self.written += 1;
             let data = Store { slot, what: Written::Data(data) };
             let status = Store { slot, what: Written::Status(Status { end, ..status }.encode()) };
+            // Rule 3 of the sheet: the data are written before the status.
             let order = if self.defects.has(Mutation::StatusFirst) { [status, data] } else { [data, status] };
             order.into_iter().for_each(|store| write(self, store));
         }

@@ -127,6 +127,7 @@ impl Extoll {
         if outbound.broken {
             return Err(VeloError::Error("the receiver gives no sign"));
         }
+        // Rule 2 of the sheet: without a slot, or during a replay, the call says so and sends nothing.
         if !outbound.sender.ready() {
             let (uncommitted, replay) = (outbound.sender.uncommitted(), outbound.sender.retrying());
             return Err(VeloError::TryAgain { uncommitted, replay });

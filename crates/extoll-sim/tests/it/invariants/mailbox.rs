@@ -1,4 +1,4 @@
-//! Item 2: a slot is not overwritten before its read pointer commits. Item 3: the status comes after the data, the
+//! Rule 2: a slot is not overwritten before its read pointer commits. Rule 3: the status comes after the data, the
 //! end of a message in its last slot alone.
 
 use super::{holds, pattern, run};

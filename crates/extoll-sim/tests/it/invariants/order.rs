@@ -1,4 +1,4 @@
-//! Item 1: VELO is in order for each pair; nothing orders VELO and RMA. Item 4: the tail of a put comes last.
+//! Rule 1: VELO is in order for each pair; nothing orders VELO and RMA. Rule 4: the tail of a put comes last.
 
 use super::{holds, pattern, run};
 use extoll_sim::nic::HostMemory;

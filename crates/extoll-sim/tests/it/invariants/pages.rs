@@ -1,4 +1,4 @@
-//! Item 7: with a bad address, another process's page or the wrong rights, the error bit is set and memory
+//! Rule 7: with a bad address, another process's page or the wrong rights, the error bit is set and memory
 //! unchanged.
 
 use super::{holds, run};

@@ -1,4 +1,4 @@
-//! Item 8: a notification queue that nobody drains stalls, and never loses.
+//! Rule 8: a notification queue that nobody drains stalls, and never loses.
 
 use super::{holds, run};
 use am_core::Span;

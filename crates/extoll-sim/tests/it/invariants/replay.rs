@@ -1,4 +1,4 @@
-//! Item 6: whatever packets are lost, spoilt or doubled, each message arrives exactly once and in order, also
+//! Rule 6: whatever packets are lost, spoilt or doubled, each message arrives exactly once and in order, also
 //! across the 8-bit wrap.
 
 use super::{holds, pattern, run};
