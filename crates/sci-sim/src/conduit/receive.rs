@@ -37,6 +37,7 @@ impl<N: Sisci> Conduit<N> {
         if self.mutation(Mutation::RemotePoll) {
             self.net.read_remotely((self.me + 1) % self.ranks);
         }
+        // Rule 6 of the sheet: a poll reads local memory alone.
         if !self.net.exists() {
             self.empty_polls = self.empty_polls.saturating_add(1);
             let waits = self.empty_polls < self.config.patient_polls && !self.last_look.take();
@@ -60,6 +61,7 @@ impl<N: Sisci> Conduit<N> {
 
     /// Queues all messages whose ready flag is new.
     fn search(&mut self) {
+        // Rule 2 of the sheet: the exist flag is cleared before the search.
         let clear = if self.mutation(Mutation::ClearAfterScan) { Clear::After } else { Clear::First };
         let numbered = self.config.flags == FlagStores::Numbered;
         let Self { net, queue, seen, expected, layout, .. } = self;

@@ -48,6 +48,7 @@ impl<N: Sisci> Conduit<N> {
     /// Takes a request slot at a peer.
     pub(super) fn admit(&mut self, to: Peer) -> Result<u32, Refused> {
         self.known_status(to.0).active().map_err(Refused::Gone)?;
+        // Rule 3 of the sheet: a request needs a free slot of its pair, and its reply has the slot beside it.
         if let Some(slot) = self.locations.take(to.0) {
             return Ok(slot);
         }
@@ -143,6 +144,7 @@ impl<N: Sisci> Conduit<N> {
             }
         };
         let (ready, exist) = ((ready_at, &[flag][..]), (exist_at, &[1][..]));
+        // Rule 1 of the sheet: the ready flag goes before the exist flag.
         let both = if self.mutation(Mutation::ExistBeforeReady) { [exist, ready] } else { [ready, exist] };
         match self.config.flags {
             FlagStores::Numbered => self.store(to, Channel::Flags, &both)?,
@@ -170,6 +172,7 @@ impl<N: Sisci> Conduit<N> {
     /// repeated. What keeps failing as a whole is sent again piece by piece.
     fn store(&mut self, to: u32, channel: Channel, stores: &[(usize, &[u8])]) -> Result<(), Gone> {
         self.start(to, channel)?;
+        // Rules 4 and 5 of the sheet: after a failure everything is stored again, not the rest alone.
         for attempt in 0..WHOLE {
             let some = if attempt > 0 && self.mutation(Mutation::PartialResend) { stores.len() - 1 } else { 0 };
             if self.attempt(to, channel, &stores[some..])? {
@@ -190,6 +193,7 @@ impl<N: Sisci> Conduit<N> {
         for (at, bytes) in stores {
             self.net.store(to, channel, *at, bytes)?;
         }
+        // Rule 1 of the sheet: the data are checked before the flags are stored.
         if self.mutation(Mutation::ReadyBeforeCheck) && channel == Channel::Command {
             return Ok(true);
         }

@@ -11,6 +11,22 @@
 //! | `errors` | [`TransferErrors`]: lines that fail on purpose |
 //! | `mutation` | defects for tests that must be able to fail |
 //! | [`flag`] | a flag byte in shared memory, which loom can check |
+//!
+//! # Rules
+//!
+//! What must always hold of the interface and of the conduits on it. A comment "Rule N of the sheet" stands at the
+//! lines that keep rule N, and `tests/it/invariants` tests the rules by these numbers.
+//!
+//! 1. Data are stored and checked before the ready flag, and that before the exist flag.
+//! 2. The exist flag is cleared before the search for ready flags; clearing it afterwards loses a wake-up.
+//! 3. A slot has a single writer; a pair has at most as many requests outstanding as it has slots, two as published; a
+//!    reply never waits.
+//! 4. Whatever store fails for a while, a handler runs once, with the bytes that were sent.
+//! 5. What failed as a whole is sent again in full; a lost node is an error that says so.
+//! 6. Messages that fit their slots are sent and received without remote reads, which are counted.
+//! 7. DMA moves whole lines of 64 bytes and nothing else, for all beginnings and ends of a message.
+//! 8. Segments beyond the limit are refused; what others are connected to is not removed or unmapped; nobody is
+//!    connected to a segment before it is available.
 
 #[cfg(not(am_loom))]
 mod code;

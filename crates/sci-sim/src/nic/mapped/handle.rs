@@ -146,6 +146,7 @@ impl Sisci for Mapped {
         let base = self.next_base.get();
         let next = base + (size as u64).next_multiple_of(GRAIN);
         let room = size <= self.config.memory_bytes.saturating_sub(self.memory.get());
+        // Rule 8 of the sheet: segments beyond the limit are refused.
         let large = size > self.config.segment_bytes && !self.has(Mutation::AnySize);
         if large || !room || next >= 1 << RemoteAddress::OFFSET_BITS {
             return Err(Code::NoSpace);
@@ -192,6 +193,7 @@ impl Sisci for Mapped {
     fn unmap_local(&self, map: LocalMap) -> Result<(), RefusedObject<LocalMap>> {
         let silent = self.has(Mutation::SilentLoss);
         self.look_after_peers();
+        // Rule 8 of the sheet: what others are connected to stays mapped.
         if self.survey_local(&map.segment, silent) != 0 && !self.has(Mutation::UnmapConnected) {
             return Err(RefusedObject { code: Code::Busy, object: map });
         }
@@ -226,6 +228,7 @@ impl Sisci for Mapped {
         local.offer(false);
         self.look_after_peers();
         let connected = self.survey_local(local, self.has(Mutation::SilentLoss)) != 0;
+        // Rule 8 of the sheet: what others are connected to is not removed.
         if used || connected && !self.has(Mutation::RemoveConnected) {
             local.offer(available);
             return Err(RefusedObject { code: Code::Busy, object: segment });
@@ -388,6 +391,7 @@ impl Sisci for Mapped {
         if map.segment.peer.gone() {
             return Err(Code::TransferFailed);
         }
+        // Rule 6 of the sheet: remote reads are counted.
         if !self.has(Mutation::UncountedReads) {
             self.count(|counters| counters.remote_reads += lines(map.offset + offset, out.len()));
         }
@@ -425,6 +429,8 @@ impl Sisci for Mapped {
         sequence.state.check_allowed()?;
         // Release: whoever sees what is stored afterwards sees what was checked.
         std::sync::atomic::fence(Release);
+        // Rules 4 and 5 of the sheet: the worst failure since the last check is told; that of a node that is gone
+        // lasts.
         let mut worst = sequence.lines.take();
         if sequence.peer.gone() {
             worst = Some(Failure::new(Severity::Lasting));
@@ -483,6 +489,7 @@ impl Sisci for Mapped {
             return Err(Code::SegmentNotPrepared);
         }
         let round = self.has(Mutation::RoundDma);
+        // Rule 7 of the sheet: begin and end of a transfer are aligned.
         let alignment = if round { ALIGNMENT } else { self.config.dma_alignment };
         inside(local_offset, size, local.0.size, alignment)?;
         inside(remote_offset, size, remote.0.size, alignment)?;

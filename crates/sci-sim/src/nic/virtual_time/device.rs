@@ -135,6 +135,7 @@ impl Adapter {
         }
         let now = port.now();
         let mut at = now + Span(port.random() % (reorder + 1));
+        // Rule 1 of the sheet: stores into one line land in their order.
         let mixed = self.shared.has(Mutation::MixLine);
         let accepted = &mut self.process().accepted;
         accepted.retain(|(_, when)| *when >= now);
@@ -216,6 +217,7 @@ impl Adapter {
             Ask::Probe => Reply::Done,
             Ask::Connect { id, key } => match process.by_id(id) {
                 None => Reply::Refused(Code::NoSuchSegment),
+                // Rule 8 of the sheet: nobody is connected before the segment is available.
                 Some(local) if !local.available && !anyway => Reply::Refused(Code::ConnectionRefused),
                 Some(local) => {
                     let (base, size) = (local.base, local.size);
@@ -247,6 +249,7 @@ impl Adapter {
             }
             Ask::Read { .. } => {
                 // A read pushes the stores before it.
+                // Rule 6 of the sheet: a read comes after the stores before it.
                 let ahead = self.shared.has(Mutation::ReadAhead);
                 let fetched = port.now() + port.slowed(self.costs().fetch);
                 let landed = if ahead { Instant(0) } else { self.process().last_land };

@@ -112,6 +112,7 @@ impl Virtual<'_> {
 
     pub(super) fn barrier(&self) {
         self.push_out();
+        // Rule 1 of the sheet: a barrier ends when every line before it has landed.
         if !self.shared.has(Mutation::HollowBarrier) && self.own(|process| !process.pending.is_empty()) {
             self.wait_for_lines(Wanting::Lines, |process| process.pending.is_empty());
         }
@@ -144,6 +145,7 @@ impl Virtual<'_> {
             self.push_out();
         }
         let map = sequence.map;
+        // Rule 1 of the sheet: a check waits for the answers to the lines of its map.
         if flags.has(Flags::NO_STORE_BARRIER) || self.shared.has(Mutation::HastyCheck) {
             let now = self.now();
             self.settled(|process| process.expire(now));
@@ -153,12 +155,14 @@ impl Virtual<'_> {
             });
         }
         self.context.charge(self.shared.costs.check);
+        // Rule 4 of the sheet: the worst failure since the last check is told.
         let mut worst = self.own(|process| process.maps.at(map).failure.take());
         if self.shared.has(Mutation::BlindCheck) {
             worst = None;
         }
         if worst.is_some_and(|failure| failure.severity != Severity::Passing) {
             self.survey_connection(sequence.connection);
+            // Rule 5 of the sheet: a lasting failure is told apart from a passing one.
             if self.broken(sequence.rank).is_some() {
                 worst = Some(Failure::new(Severity::Lasting));
             }
@@ -181,6 +185,7 @@ impl Virtual<'_> {
             let ask = Ask::Read { address, len: some.len() as u8 };
             let timeout = Span(self.shared.costs.timeout.0.saturating_mul(4));
             let result = self.ask(map.rank, ask, Some(timeout)).map_err(|_| Code::TransferFailed)?;
+            // Rule 6 of the sheet: remote reads are counted.
             let counted = !self.shared.has(Mutation::UncountedReads);
             self.own(|process| process.counters.remote_reads += u64::from(counted));
             match result {

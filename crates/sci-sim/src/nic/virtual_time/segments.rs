@@ -31,6 +31,7 @@ impl Virtual<'_> {
         }
         self.call();
         let (limit, memory) = (self.limits().segment_bytes, self.shared.parameters.memory_bytes);
+        // Rule 8 of the sheet: segments beyond the limit are refused.
         let any_size = self.shared.has(Mutation::AnySize);
         self.settled(|process| {
             if process.by_id(id).is_some() {
@@ -90,6 +91,7 @@ impl Virtual<'_> {
         self.call();
         self.survey();
         let connected = self.settled(|process| !process.locals.at(map.segment).peers.is_empty());
+        // Rule 8 of the sheet: what others are connected to stays mapped.
         if connected && !self.shared.has(Mutation::UnmapConnected) {
             return Err(RefusedObject { code: Code::Busy, object: map });
         }
@@ -120,6 +122,7 @@ impl Virtual<'_> {
         let anyway = self.shared.has(Mutation::RemoveConnected);
         let removed = self.settled(|process| {
             let local = process.locals.at(segment.0);
+            // Rule 8 of the sheet: what others are connected to is not removed.
             let connected = !local.peers.is_empty() && !anyway;
             if local.maps != 0 || local.transfers != 0 || connected {
                 return false;
@@ -234,6 +237,7 @@ impl Virtual<'_> {
         self.context.sync();
         let losses = self.losses();
         let told = self.own(|process| std::mem::replace(&mut process.losses, losses));
+        // Rule 5 of the sheet: segments learn of the nodes that are lost.
         if !self.shared.has(Mutation::SilentLoss) {
             for local in self.own(|process| process.local_numbers()) {
                 let mut ranks: Vec<u32> =

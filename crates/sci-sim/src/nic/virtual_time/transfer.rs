@@ -42,6 +42,7 @@ impl Virtual<'_> {
         size: usize,
     ) -> Result<(), Code> {
         let round = self.shared.has(Mutation::RoundDma);
+        // Rule 7 of the sheet: begin and end of a transfer are aligned.
         let alignment = if round { ALIGNMENT } else { self.limits().dma_alignment };
         let now = self.now();
         self.own(|process| {

@@ -1,4 +1,4 @@
-//! Item 7: DMA moves whole aligned lines and nothing else, for all 64 x 64 places of a message's begin and end.
+//! Rule 7: DMA moves whole aligned lines and nothing else, for all 64 x 64 places of a message's begin and end.
 
 use super::{holds, holds_mapped};
 use crate::nic_support::{Program, await_flag, bytes, ends, in_virtual_time, mapped, pair, pause};

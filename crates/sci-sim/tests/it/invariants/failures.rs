@@ -1,4 +1,4 @@
-//! Items 4 and 5: whatever fails, at whatever line, is known, and storing everything once more makes it good; what
+//! Rules 4 and 5: whatever fails, at whatever line, is known, and storing everything once more makes it good; what
 //! is lost is lost cleanly.
 
 use super::{holds, holds_mapped, noticed};

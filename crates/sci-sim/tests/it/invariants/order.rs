@@ -1,5 +1,5 @@
-//! Item 1, as far as it is the interface's: what is stored after a check or a barrier lands after what was stored
-//! before it, and stores into one line land in their order; nothing else is ordered. Item 6: reads are counted,
+//! Rule 1, as far as it is the interface's: what is stored after a check or a barrier lands after what was stored
+//! before it, and stores into one line land in their order; nothing else is ordered. Rule 6: reads are counted,
 //! and come after earlier stores. The window: no more lines are under way than the interface has room for.
 
 use super::{holds, noticed};

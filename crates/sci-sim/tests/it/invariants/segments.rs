@@ -1,4 +1,4 @@
-//! Item 8: segments beyond the limit are refused, what is connected stays, and nobody connects before it is
+//! Rule 8: segments beyond the limit are refused, what is connected stays, and nobody connects before it is
 //! allowed.
 
 use super::{holds, holds_mapped};
