@@ -45,6 +45,7 @@ impl Order {
 
     /// A request was refused at a time: it is to be sent again after a pause, which grows while nothing succeeds.
     pub(super) fn refuse(&mut self, number: u32, chunk: u32, now: Instant, pause: Span) {
+        // Rule 8 of the sheet: what was refused is sent again, in its order.
         let place = self.refused.iter().position(|(other, _)| precedes(number, *other));
         self.refused.insert(place.unwrap_or(self.refused.len()), (number, chunk));
         self.not_before = self.not_before.max(now + Span(pause.0 << self.failures.min(DOUBLINGS)));
@@ -68,6 +69,8 @@ impl Order {
 
     /// Whether an arriving request's turn has come; if so, it has passed.
     pub(super) fn takes(&mut self, number: u32) -> bool {
+        // Rule 8 of the sheet: a request out of turn is not taken, so that the order is kept and none is handled
+        // twice.
         let expected = number == self.next_in;
         if expected {
             self.next_in = (number + 1) & MOST_LENGTH;

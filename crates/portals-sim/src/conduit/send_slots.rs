@@ -35,6 +35,7 @@ impl SendSlots {
     /// Takes send slots for a request.
     #[inline]
     pub(super) fn take_for_request(&mut self, count: u32) -> bool {
+        // Rule 6 of the sheet: requests leave the send slots that replies need.
         let enough = self.for_requests() >= count;
         self.free -= if enough { count } else { 0 };
         enough

@@ -85,6 +85,7 @@ impl Bank {
         if ask > max_ask {
             return Err(ArriveError::AskOutOfRange { peer, ask, max_ask });
         }
+        // Rule 5 of the sheet: nobody spends more of the receive space than was lent.
         if cost > held {
             return Err(ArriveError::Overdraft { peer, cost, held });
         }
@@ -115,6 +116,7 @@ impl Bank {
         };
         let loan = self.loans.of(peer);
         loan.inside = rest;
+        // Rule 4 of the sheet: freed space is owed to its holder, or goes back to the bank; the total stays.
         if loan.lost {
             loan.loan -= cost;
             self.banked += cost;

@@ -178,6 +178,7 @@ impl Interface {
 
     #[inline]
     pub(crate) fn eq_get(&mut self, eq: EqHandle, now: Instant) -> Result<Event, P3Error> {
+        // Rule 7 of the sheet: the next look at a queue that has lost events says so.
         let hidden = self.defects.has(Mutation::HideLostEvents);
         let Some(queue) = self.queues.get_mut(eq.0) else {
             return self.opened().and(Err(P3Error::EqInvalid { eq }));
@@ -315,6 +316,7 @@ impl Interface {
             return;
         };
         let EventDetails { initiator, pt_index, match_bits, hdr_data, rlength, mlength, offset } = about;
+        // Rule 3 of the sheet: an event has both lengths.
         let mlength = if self.defects.has(Mutation::HideTruncation) { rlength } else { mlength };
         let (user_ptr, md) = (*user_ptr, MdHandle(md));
         let event =
@@ -340,6 +342,7 @@ impl Interface {
         if self.defects.has(Mutation::UnlinkEarly) && self.ends(md) {
             self.post(md, EventKind::Unlink, about, at);
         }
+        // Rule 2 of the sheet: the unlinking is told after the last message.
         self.post_both(md, kinds, about, at);
         self.settle(md, about, at);
     }

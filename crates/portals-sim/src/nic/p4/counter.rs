@@ -68,6 +68,7 @@ impl Counter {
             return Some(next.command);
         }
         let all = 0..reached;
+        // Rule 9 of the sheet: the lowest threshold fires first.
         let next = if defects.has(Mutation::TriggerInOrderOfMaking) {
             all.min_by_key(|index| self.waiting[*index].made)
         } else {

@@ -190,6 +190,7 @@ impl Interface {
 
     pub(crate) fn eq_get(&mut self, eq: EqHandle, now: Instant) -> Result<Event, P4Error> {
         self.opened()?;
+        // Rule 7 of the sheet: the next look at a queue that has lost events says so.
         let hidden = self.defects.has(Mutation::HideLostEvents);
         let (_, queue) = self.queues.get_mut(eq.0).ok_or(stale("event queue", eq.0.index()))?;
         match queue.take(now) {
@@ -270,6 +271,7 @@ impl Interface {
     /// The next command that a counter triggers.
     pub(crate) fn due(&mut self, ct: CtHandle) -> Option<Command> {
         let defects = self.defects;
+        // Rule 9 of the sheet: a triggered operation leaves its counter when it fires.
         let command = self.counter(ct)?.due(defects)?;
         self.fired += 1;
         if !defects.has(Mutation::TriggerAgain) {
@@ -387,6 +389,7 @@ impl Interface {
         // Completion alone brings neither lengths nor offsets.
         let bare = pending.ack == Some(Ack::Completed);
         let (mlength, remote_offset) = if bare { (0, 0) } else { (outcome.mlength, outcome.offset) };
+        // Rule 3 of the sheet: an event has both lengths.
         let hide = self.defects.has(Mutation::HideTruncation) && well;
         if let Some(eq) = eq.filter(|_| pending.ack != Some(Ack::Count) || !well) {
             let event = Event {

@@ -1,5 +1,5 @@
-//! Item 8 on Portals 4: a portal table entry with flow control loses nothing, takes nothing twice, and lets order
-//! be kept. Item 7 without flow control: what is written over is told.
+//! Rule 8 on Portals 4: a portal table entry with flow control loses nothing, takes nothing twice, and lets order
+//! be kept. Rule 7 without flow control: what is written over is told.
 
 use super::{holds, run};
 use am_core::Span;

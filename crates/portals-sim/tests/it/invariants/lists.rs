@@ -1,4 +1,4 @@
-//! Items 1 to 3 on Portals 3.3: first-match order; the local offset, and when a descriptor goes; truncation.
+//! Rules 1 to 3 on Portals 3.3: first-match order; the local offset, and when a descriptor goes; truncation.
 
 use super::{holds, run};
 use fabric_sim::Faults;

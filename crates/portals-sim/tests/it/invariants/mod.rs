@@ -1,4 +1,4 @@
-//! What must always hold for the interface, item by item of its sheet. Each test runs on the interface as it is
+//! What must always hold for the interface, rule by rule of its sheet. Each test runs on the interface as it is
 //! and expects the promise kept, then on one with a defect and expects the same program to notice.
 
 mod flow;

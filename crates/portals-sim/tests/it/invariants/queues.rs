@@ -1,4 +1,4 @@
-//! Item 7: an event queue that loses events says so, whatever becomes of the program.
+//! Rule 7: an event queue that loses events says so, whatever becomes of the program.
 
 use super::holds;
 use portals_sim::nic::HostMemory;

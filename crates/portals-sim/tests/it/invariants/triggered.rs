@@ -1,4 +1,4 @@
-//! Item 9: triggered operations fire once, in the order of their thresholds.
+//! Rule 9: triggered operations fire once, in the order of their thresholds.
 
 use super::{holds, run};
 use portals_sim::nic::HostMemory;

@@ -1,4 +1,4 @@
-//! Items 1 to 3 on Portals 4: the priority list before the overflow list, first match in each; unexpected headers
+//! Rules 1 to 3 on Portals 4: the priority list before the overflow list, first match in each; unexpected headers
 //! in order; locally managed buffers; truncation.
 
 use super::holds;

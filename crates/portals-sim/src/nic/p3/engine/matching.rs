@@ -68,6 +68,7 @@ impl Interface {
             let descriptor = self.descriptors.get(md).expect("a linked descriptor exists");
             let Some((offset, mlength)) = Self::accepts(descriptor, asked, operation) else { continue };
             found = Some(Place { md, offset, mlength });
+            // Rule 1 of the sheet: the first entry that matches takes the message.
             if !self.defects.has(Mutation::LastMatch) {
                 break;
             }
@@ -102,6 +103,8 @@ impl Interface {
         descriptor.count();
         let options = descriptor.md.options;
         if !options.has(Options::MANAGE_REMOTE) {
+            // Rule 2 of the sheet: the local offset moves behind the message, and the descriptor is used up when
+            // less than `max_size` is left.
             let half = defects.has(Mutation::HalfOffset);
             descriptor.offset = offset + if half { mlength as usize / 2 } else { mlength as usize };
             descriptor.exhausted = options.has(Options::MAX_SIZE)

@@ -16,6 +16,7 @@ impl Table {
             return Err(NiFail::Dropped);
         };
         let (options, eq) = (pt.options, pt.eq);
+        // Rule 8 of the sheet: a disabled entry takes nothing.
         if !pt.enabled {
             self.counts.refused += 1;
             if self.defects.has(Mutation::RefuseSilently) {
@@ -26,6 +27,7 @@ impl Table {
             }
         }
         let controlled = options.has(PtOptions::FLOWCTRL) && !self.defects.has(Mutation::NeverDisable);
+        // Rule 1 of the sheet: the priority list is searched before the overflow list.
         let lists = if self.defects.has(Mutation::OverflowFirst) {
             [List::Overflow, List::Priority]
         } else {
@@ -122,6 +124,7 @@ impl Table {
                 continue;
             }
             found = Some((key, offset, (asked.length as usize).min(room) as u32));
+            // Rule 1 of the sheet: the first entry that matches takes the message.
             if !self.defects.has(Mutation::LastMatch) {
                 break;
             }
@@ -136,6 +139,7 @@ impl Table {
         let pt = self.pts[entry.pt_index as usize].as_ref().expect("an entry's portal table entry exists");
         let silent =
             options.has(MeOptions::EVENT_COMM_DISABLE) || well && options.has(MeOptions::EVENT_SUCCESS_DISABLE);
+        // Rule 3 of the sheet: an event has both lengths.
         let told = if self.defects.has(Mutation::HideTruncation) { asked.length } else { mlength };
         if let Some(eq) = pt.eq.filter(|_| !silent) {
             let event = Event {
@@ -161,6 +165,8 @@ impl Table {
         let (half, no_least) = (self.defects.has(Mutation::HalfOffset), self.defects.has(Mutation::NoMaxSize));
         let entry = self.entries.get_mut(key).expect("a found entry exists");
         let mut ends = entry.me.options.has(MeOptions::USE_ONCE);
+        // Rule 2 of the sheet: the local offset moves behind the message, and the entry is used up when less than
+        // `min_free` is left.
         if entry.me.options.has(MeOptions::MANAGE_LOCAL) {
             let moved = mlength as usize;
             entry.offset = offset + if half { moved / 2 } else { moved };

@@ -14,6 +14,7 @@ impl Table {
     /// Finds the unexpected headers that an entry matches, or the first of them, and tells of them; with `take`
     /// they are gone then. Returns how many there were.
     pub(super) fn claim(&mut self, pt_index: u32, me: &Me, user_ptr: u64, first: bool, take: bool) -> u32 {
+        // Rule 1 of the sheet: headers are found in the order in which the messages came, each by one entry.
         let forget = self.defects.has(Mutation::ForgetUnexpected);
         let mut found = 0;
         let mut index = 0;
