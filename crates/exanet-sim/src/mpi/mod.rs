@@ -24,12 +24,14 @@
 //! interface charges. So a small message between neighbours takes the fitted 1.293 us, and a long one by RTR
 //! the 0.6 us of a write and its bytes' time.
 //!
-//! # What always holds
+//! # Rules
 //!
-//! * Messages of a pair do not overtake each other under one selector, wildcards or not.
-//! * Every advertisement is used once: by its message, by the eager message of its number, or by its revocation.
-//! * A receive is cancelled, or gets its message; never both.
-//! * A buffer is written before its receive has ended, never afterwards.
+//! What always holds, numbered behind the rules of [`nic`](crate::nic):
+//!
+//! 7. Messages of a pair do not overtake each other under one selector, wildcards or not.
+//! 8. Every advertisement is used once: by its message, by the eager message of its number, or by its revocation.
+//! 9. A receive is cancelled, or gets its message; never both.
+//! 10. A buffer is written before its receive has ended, never afterwards.
 //!
 //! # Limits
 //!

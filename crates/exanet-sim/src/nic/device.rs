@@ -401,6 +401,7 @@ impl Shared {
 
     /// When a unit that was sent is sent again unless it is answered, in picoseconds.
     pub(super) fn timeout(&self, sent: Instant, attempts: u32) -> u64 {
+        // Rule 3 of the sheet: what is not answered is sent again, and given up in the end.
         if !self.lossy || self.defects.has(super::mutation::Mutation::NoRetransmission) {
             return u64::MAX;
         }

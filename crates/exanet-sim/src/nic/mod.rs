@@ -18,15 +18,18 @@
 //! | emulated RDMA read | [`Nic::rdma_read`] | the same |
 //! | poll a transfer | [`Nic::rdma_poll`] | [`Progress`] |
 //!
-//! # What always holds
+//! # Rules
 //!
-//! * A control packet is in one mailbox once, or refused; what is refused stays with its sender.
-//! * A transfer's notification is written after its last byte, in whatever order cells and blocks come and however
-//!   often they are sent; it is written once, and never for a transfer that faults at either side's memory.
-//! * Every transfer ends: done, or as a fault that says why.
-//! * A block that meets a page that is not there is sent again once the page is. Memory need not be pinned.
-//! * Once a transfer is done, nothing that is still under way writes to its destination again.
-//! * Nobody reads or writes what a process has not mapped for it.
+//! What always holds. A comment "Rule N of the sheet" stands at the lines that keep rule N; `tests/it/invariants`
+//! tests them.
+//!
+//! 1. A control packet is in one mailbox once, or refused; what is refused stays with its sender.
+//! 2. A transfer's notification is written after its last byte, in whatever order cells and blocks come and however
+//!    often they are sent; it is written once, and never for a transfer that faults at either side's memory.
+//! 3. Every transfer ends: done, or as a fault that says why.
+//! 4. A block that meets a page that is not there is sent again once the page is. Memory need not be pinned.
+//! 5. Once a transfer is done, nothing that is still under way writes to its destination again.
+//! 6. Nobody reads or writes what a process has not mapped for it.
 //!
 //! Published are the primitives, blocks with selective end-to-end retransmission and multipath, user-level
 //! initiation, and translation by the processor's SMMU without pinning (Xirouchakis, "Design and Implementation

@@ -50,6 +50,7 @@ impl Mailbox {
 
     /// Takes a packet; whether it has room.
     pub(crate) fn put(&mut self, message: Message) -> bool {
+        // Rule 1 of the sheet: a full mailbox refuses.
         let room = self.messages.len() < self.capacity;
         if room {
             self.messages.push_back(message);

@@ -32,6 +32,7 @@ impl Exanet {
 
     /// Notes and sends the answer to a new unit.
     fn conclude(&mut self, node: u32, number: u32, ranks: (u32, u32), answer: Answer, port: Port<'_, '_>) {
+        // Rule 1 of the sheet: a unit that was answered is known, and takes effect no second time.
         if !self.shared.defects.has(Mutation::TakeCopies) {
             self.flow(node).inward.answers.note(number, answer);
         }
@@ -102,6 +103,7 @@ impl Exanet {
         let defects = self.shared.defects;
         let copies =
             defects.has(Mutation::WriteCopies) && self.flow(node).inward.answers.look_up(number) != Known::New;
+        // Rule 5 of the sheet: copies of a block that is complete write nothing.
         if !self.is_new(node, number, ranks, port) && !copies {
             return;
         }
@@ -145,6 +147,7 @@ impl Exanet {
             if fault.fetch {
                 self.fetch(local, fault.page, port);
             }
+            // Rule 4 of the sheet: the block is not taken, so that its sender sends it again.
             if !defects.has(Mutation::IgnorePageFaults) {
                 return self.answer(number, ranks, None, port);
             }
@@ -157,6 +160,7 @@ impl Exanet {
         let block_done = arrivals.mark(number, marks, complete);
         let done = block_done && arrivals.block_done(cells.transfer, cells.blocks, cells.floor);
         let tail = marks & (complete ^ complete >> 1) != 0;
+        // Rule 2 of the sheet: the notification comes after the last byte of the last block, whichever that is.
         if done || defects.has(Mutation::NotifyAtTail) && tail {
             self.transferred(local, ranks.0, cells, port);
         }

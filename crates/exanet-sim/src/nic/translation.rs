@@ -133,6 +133,7 @@ impl Space {
     /// The memory behind some addresses that lie in one mapping.
     pub(crate) fn translate(&self, at: u64, len: u64, write: bool) -> Result<Place, Violation> {
         let mapping = &self.mappings[self.find(at, len)?];
+        // Rule 6 of the sheet: memory is read and written as it was mapped.
         if write && mapping.access == Access::Read && !self.defects.has(Mutation::SkipRights) {
             return Err(Violation);
         }

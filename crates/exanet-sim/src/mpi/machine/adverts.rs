@@ -52,6 +52,7 @@ impl Machine {
             })
         });
         match selector.stream() {
+            // Rule 9 of the sheet: what a sender may be writing to is asked for first.
             Some(stream) if advertised || later => self.revoke_next(stream),
             _ => {
                 self.forget(key);
@@ -92,6 +93,7 @@ impl Machine {
         let next = self.sent.get(&stream).copied().unwrap_or_default();
         let in_time = index.wrapping_sub(next) as i32 >= 0;
         if in_time {
+            // Rule 8 of the sheet: an eager message uses up the advertisement of its number.
             self.adverts.remove(&(stream, index));
             self.shift(stream, index);
         }

@@ -87,6 +87,7 @@ impl Machine {
         let state = State::Posted { advert: None, cancelled: false };
         let receive = Receive { selector, at, capacity, state, place: None, said: None, noted: None };
         let key = self.receives.insert(receive);
+        // Rule 7 of the sheet: the message that came first is met first.
         let found = self.unexpected.iter().position(|message| selector.takes(&message.stream));
         if let Some(index) = found {
             let Unexpected { stream, index, what } = self.unexpected.remove(index);
@@ -104,6 +105,7 @@ impl Machine {
 
     /// The receive that a message meets: the first that takes it and is not advertised for another.
     fn find(&self, stream: &Stream, index: u32) -> Option<Key> {
+        // Rule 7 of the sheet: the receive posted first is met first.
         self.posted.iter().copied().find(|key| {
             let receive = self.receives.get(*key).expect("what is posted is there");
             let other = matches!(receive.state, State::Posted { advert: Some(advert), .. } if advert != index);
@@ -151,6 +153,7 @@ impl Machine {
 
     /// A receive and its message have met.
     fn meet(&mut self, key: Key, stream: Stream, index: u32, what: What) {
+        // Rule 8 of the sheet: an announcement that the advertisement has crossed finds this, and is dropped.
         self.met.entry(stream).or_default().add(index);
         let &Receive { capacity, at, state, .. } = self.receives.get(key).expect("the receive was just found");
         let advertised = matches!(state, State::Posted { advert: Some(_), .. });
@@ -283,6 +286,7 @@ impl Machine {
         if len > receive.capacity || receive.said.zip(receive.noted).is_some_and(|(said, noted)| said != noted) {
             return Err(Faulty);
         }
+        // Rule 10 of the sheet: a receive ends once its bytes are there.
         if receive.noted.is_some() && (self.elides() || receive.said.is_some()) {
             self.end(key, Ok(Status { source: stream.peer, tag: stream.tag, len }));
         }
