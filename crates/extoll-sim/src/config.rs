@@ -30,8 +30,8 @@ use std::rc::Rc;
 /// ```
 pub type ExtollConfig = Machine<ExtollInterface>;
 
-/// EXTOLL's interface, which [`ExtollConfig`] is a machine of. A node has 1 to 256 ranks. Where links do not repair
-/// losses, the interfaces do.
+/// EXTOLL's interface, which [`ExtollConfig`] is a machine of. A node has 1 to 256 ranks. Where links do not
+/// repair losses, the interfaces do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtollInterface;
 

@@ -16,7 +16,8 @@
 //! | RMA, fragment i of a put after its first | 0.30 min(i, 8) + 0.0727 max(0, i - 8) us | \[F\]: 6.7 us for 512 bytes; on the cluster two copies of 16 ns \[A\] are a part of it |
 //! | RMA, saturated link | 64 of every 79 bytes: 880 of 1086 MB/s | \[S\], header \[F\] |
 //!
-//! What is marked \[F\] is computed by [`fit`](fit::fit()) from a declared training set, and a test holds the tables to it.
+//! What is marked \[F\] is computed by [`fit`](fit::fit()) from a declared training set, and a test holds the
+//! tables to it.
 
 pub mod fit;
 
@@ -192,12 +193,12 @@ impl Parameters {
                 receive_ns: 600.0,
                 // [A] half of 0.4 us.
                 translate_ns: 200.0,
-                // [F] 64 bytes at 880 MB/s: 72.7 ns per fragment; the fixed part: half of what is left of 1.6 us after
-                // the hop (300), the link (126.6) and the two occupancies (145.5).
+                // [F] 64 bytes at 880 MB/s: 72.7 ns per fragment; the fixed part: half of what is left of 1.6 us
+                // after the hop (300), the link (126.6) and the two occupancies (145.5).
                 tx: rma_stage(513.971),
                 rx: rma_stage(513.971),
-                // [F] the curves of VELO and RMA cross above 512 bytes, so that both take 6.7 us there: 0.30 us for each
-                // of eight fragments [A] after the first, less two copies.
+                // [F] the curves of VELO and RMA cross above 512 bytes, so that both take 6.7 us there: 0.30 us
+                // for each of eight fragments [A] after the first, less two copies.
                 ramp_fragments: 8,
                 ramp_ns: 268.0,
             },

@@ -1,8 +1,8 @@
 //! The fit: what the parameter tables take from measured totals is computed here, from a declared training set and
 //! nothing else. A test compares the tables with it, so that nobody tunes them by hand.
 
-/// The measurements that the tables are fitted to: those of the report on pscom's EXTOLL plugins, taken on the DEEP
-/// evaluator. Whatever else was published is held out, VELO's latency at 128 and 256 bytes above all.
+/// The measurements that the tables are fitted to: those of the report on pscom's EXTOLL plugins, taken on the
+/// DEEP evaluator. Whatever else was published is held out, VELO's latency at 128 and 256 bytes above all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingSet {
     /// \[S\] Latency of 32 bytes over VELO, one packet, in microseconds.
@@ -141,10 +141,10 @@ const SATURATED: u64 = 8 << 10;
 /// Fits the parameters to the training set.
 ///
 /// VELO's latency is a line over the number of packets: the slope from two to nine packets is what receiving one
-/// takes, and what a second packet takes beyond the slope is reassembly. At saturation a process sends and receives
-/// a packet in turn, which gives what sending takes. RMA saturates where the link carries nothing but full
-/// fragments. VELO and RMA are published to cross above 512 bytes: so at 512 both take as long, eight fragments
-/// after the first, of which two copies are a part.
+/// takes, and what a second packet takes beyond the slope is reassembly. At saturation a process sends and
+/// receives a packet in turn, which gives what sending takes. RMA saturates where the link carries nothing but
+/// full fragments. VELO and RMA are published to cross above 512 bytes: so at 512 both take as long, eight
+/// fragments after the first, of which two copies are a part.
 pub fn fit(training: &TrainingSet, given: &Given) -> Fit {
     let [one, two, nine] = [training.velo_32_us, training.velo_64_us, training.velo_512_us].map(|us| us * 1e3);
     let receive = (nine - two) / (packets(512) - packets(64)) as f64;

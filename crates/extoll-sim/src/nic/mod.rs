@@ -22,8 +22,9 @@
 //! 2. A mailbox slot is not overwritten before its read pointer commits; a send without room is told to try again.
 //! 3. A slot's status is visible after its data; the mark of a message's end is in its last slot alone.
 //! 4. Once the tail of a put is visible, all of its bytes are.
-//! 5. Of a ring connection, tokens held, slots under way, slots waiting at the receiver and tokens owed are the number
-//!    of slots. Since the last token is kept for returning tokens, two idle programs do not block each other.
+//! 5. Of a ring connection, tokens held, slots under way, slots waiting at the receiver and tokens owed are the
+//!    number of slots. Since the last token is kept for returning tokens, two idle programs do not block each
+//!    other.
 //! 6. Whatever packets are lost, spoilt or doubled, each message arrives once and in order, also where the 8-bit
 //!    sequence wraps.
 //! 7. A bad address, another process's page or the wrong rights set the error bit and leave memory unchanged.

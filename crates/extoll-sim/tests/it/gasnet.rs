@@ -209,8 +209,8 @@ fn equal_runs_are_equal_and_other_seeds_are_other_runs() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).0, run(2).0);
-    // Compare these between builds: `cargo test -p active-messages-extoll --test it equal -- --nocapture`, with and without
-    // `--release`.
+    // Compare these between builds: `cargo test -p active-messages-extoll --test it equal -- --nocapture`, with
+    // and without `--release`.
     println!("hash of seed 1: {:016x}", run(1).0);
 }
 

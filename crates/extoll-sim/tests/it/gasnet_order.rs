@@ -94,8 +94,8 @@ fn flood(gasnet: &GasnetConfig, load: Load) -> f64 {
 }
 
 /// Order costs floods nothing, since whoever handles messages later is not their bottleneck. What follows a Long
-/// message waits for the payload, and that is all. `cargo test -p active-messages-extoll --test it order_costs -- --nocapture`
-/// prints the table.
+/// message waits for the payload, and that is all.
+/// `cargo test -p active-messages-extoll --test it order_costs -- --nocapture` prints the table.
 #[test]
 fn order_costs_little() {
     for implementation in [Implementation::First, Implementation::Second] {

@@ -1,15 +1,15 @@
 //! The core's one-sided operations: puts and gets of the RMA unit.
 //!
-//! A put leaves from the bounce buffers, so that its source can be reused; a get lands in buffers of its own, or in
-//! this rank's segment. The completer notification of a get comes to this rank. That of a put would come to the
+//! A put leaves from the bounce buffers, so that its source can be reused; a get lands in buffers of its own, or
+//! in this rank's segment. The completer notification of a get comes to this rank. That of a put would come to the
 //! target, which takes it for one of a Long message, so native puts never ask for it. The requester notification
 //! only tells that the source has been read; large puts ask for it, since the buffer is free then. A *fence* tells
-//! the rest: a fetch-compare-and-add that changes nothing of a lock which nobody uses. The target's unit executes it
-//! behind the puts of the pair, so its answer says that they are in memory. One fence per peer is under way; puts
-//! that are posted meanwhile wait for the next one, and a flood of puts costs one fence for each round trip.
+//! the rest: a fetch-compare-and-add that changes nothing of a lock which nobody uses. The target's unit executes
+//! it behind the puts of the pair, so its answer says that they are in memory. One fence per peer is under way;
+//! puts that are posted meanwhile wait for the next one, and a flood of puts costs one fence for each round trip.
 //!
-//! Signals and atomic operations travel as messages: the unit's only atomic operation is on locks of 32 bits, which
-//! lie outside memory.
+//! Signals and atomic operations travel as messages: the unit's only atomic operation is on locks of 32 bits,
+//! which lie outside memory.
 
 use super::send::{BounceBuffers, Gone};
 use super::transport::Gasnet;

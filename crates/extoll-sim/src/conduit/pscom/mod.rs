@@ -1,7 +1,8 @@
 //! ParaStation-style communication: connections over plugins, point-to-point messages above them, and active
 //! messages above those, which is the two-sided baseline that the conduit paper compares with.
 //!
-//! [Order](am_core::Endpoint#order): requests of one rank to another are handled as they were sent, and replies likewise.
+//! [Order](am_core::Endpoint#order): requests of one rank to another are handled as they were sent, and replies
+//! likewise.
 //!
 //! | module | owns |
 //! |---|---|

@@ -220,8 +220,9 @@ impl Velo<'_> {
         taken
     }
 
-    /// Takes the oldest message that was there when the process last looked, if there is one, into a place of one's own; a look
-    /// that finds nothing costs nothing. For the rest of a batch, behind a [`Velo::probe_recv`] that has looked.
+    /// Takes the oldest message that was there when the process last looked, if there is one, into a place of
+    /// one's own; a look that finds nothing costs nothing. For the rest of a batch, behind a [`Velo::probe_recv`]
+    /// that has looked.
     #[inline]
     pub(crate) fn take_seen_into(&self, message: &mut Message) -> bool {
         if !self.nic.has_mail() {
