@@ -29,8 +29,9 @@ use std::rc::Rc;
 /// ```
 pub type PortalsConfig = Machine<PortalsInterface>;
 
-/// Portals' interface, which [`PortalsConfig`] is a machine of. A node has 1 to 65,536 ranks. Links always repair what they
-/// lose or spoil, as SeaStar's do; the end of a rank is known once its last events have reached their queues.
+/// Portals' interface, which [`PortalsConfig`] is a machine of. A node has 1 to 65,536 ranks. Links always repair
+/// what they lose or spoil, as SeaStar's do; the end of a rank is known once its last events have reached their
+/// queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortalsInterface;
 

@@ -1,7 +1,7 @@
 //! Active messages on Portals, after GASNet's conduit for it.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `reply_path` are its
-//!   parts; `one_sided` has puts and gets;
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive` and `reply_path` are
+//!   its parts; `one_sided` has puts and gets;
 //! * `wire` is the interface below, `p3` and `p4` the conduit's use of Portals 3.3 and Portals 4, `events` what it
 //!   sees of events;
 //! * `codec` says what match bits and header data carry; `joins` brings the parts of a Long message together;
@@ -18,8 +18,8 @@
 //! payload of a Long message that does not fit a chunk is put into the segment by itself, before its header; the
 //! handler runs when both are there.
 //!
-//! [Order](am_core::Endpoint#order): requests of one rank to another are handled as they were sent, those that are sent again included, and
-//! replies likewise.
+//! [Order](am_core::Endpoint#order): requests of one rank to another are handled as they were sent, those that are
+//! sent again included, and replies likewise.
 //!
 //! Every request is answered: by its handler, or by an automatic reply without bytes. What returns credits, tells
 //! of the end of requests and frees the chunk is one message. Events that may run handlers have a queue of their

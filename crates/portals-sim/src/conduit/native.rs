@@ -4,7 +4,8 @@
 //! segment. The acknowledgement of a put, and the reply of a get or an atomic, complete the operation. Atomics of
 //! Portals 4 are coherent with those of handlers: the interface changes a value within one event, and one whose
 //! atomics keep to the coherence of the processor's caches is assumed \[A\]. A signal on Portals 4 is an addition
-//! behind the put, which messages of a pair are matched in the order of. On Portals 3.3 signals travel as messages.
+//! behind the put, which messages of a pair are matched in the order of. On Portals 3.3 signals travel as
+//! messages.
 
 use super::config::FlowControl;
 use super::firehose::Slot;

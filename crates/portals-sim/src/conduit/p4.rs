@@ -190,8 +190,8 @@ impl<'a> P4Wire<'a> {
         self.p4.get(&get).expect(OWN);
     }
 
-    /// Begins an atomic operation on a value of a peer's segment. Its operand is at a place of the results' memory, and what it
-    /// found comes 8 bytes behind that.
+    /// Begins an atomic operation on a value of a peer's segment. Its operand is at a place of the results'
+    /// memory, and what it found comes 8 bytes behind that.
     pub(super) fn atomic(&self, to: u32, place: u64, at: u64, atomic: &Command, bits: u64) {
         let process = self.nic.id(to).expect("atomics are for ranks of the job").into();
         let of = |offset| Region { md: self.results, offset };

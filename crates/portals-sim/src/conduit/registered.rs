@@ -162,7 +162,8 @@ impl Staging {
         self.busy -= 1;
     }
 
-    /// The stage is in use for ever, since its bytes may yet come from a peer that is gone; another takes its place.
+    /// The stage is in use for ever, since its bytes may yet come from a peer that is gone; another takes its
+    /// place.
     pub(super) fn abandon(&mut self, index: usize) {
         self.stages[index].memory = HostMemory::new(PAGE as usize);
         self.withdraw(index);

@@ -260,8 +260,8 @@ impl Conduit<'_> {
     pub(super) fn signal(&mut self, to: u32, chunk: u32, cost: u32, kind: Kind, number: u8) {
         // The credits are back in any case.
         let credit = CreditByte::back(self.ledger.give(to, cost, &mut self.peers), self.shared.config.extra);
-        // What a rank sent to itself and does not answer need not travel back; nor may the credits of what is detached, which
-        // what stands for the answer would overtake.
+        // What a rank sent to itself and does not answer need not travel back; nor may the credits of what is
+        // detached, which what stands for the answer would overtake.
         if to == self.presence.me && kind == Kind::Credit {
             return self.credited(to, chunk, credit);
         }

@@ -19,15 +19,16 @@
 //! lines that keep rule N, and `tests/it/invariants` tests the rules by these numbers.
 //!
 //! 1. The first entry that matches takes a message; on Portals 4 the priority list comes before the overflow list.
-//! 2. The local offset only grows and messages do not overlap; an entry unlinks itself when less than its least room is
-//!    left, and says so after its last message.
+//! 2. The local offset only grows and messages do not overlap; an entry unlinks itself when less than its least
+//!    room is left, and says so after its last message.
 //! 3. A message that is cut off is reported with the length that was asked for and the length that was delivered.
-//! 4. What X has lent Y is what Y holds for X and what is under way; all loans and the bank together are the total.
+//! 4. What X has lent Y is what Y holds for X and what is under way; all loans and the bank together are the
+//!    total.
 //! 5. The receive space does not overflow, whatever the schedule.
 //! 6. Requests are polled only where what their replies need is set aside; without that a mutual flood blocks.
 //! 7. A lost event is reported, and ends the conduit.
-//! 8. While a portal table entry is disabled, messages are refused; after they are sent again nothing is lost, nothing
-//!    was handled twice, and each pair's order is kept.
+//! 8. While a portal table entry is disabled, messages are refused; after they are sent again nothing is lost,
+//!    nothing was handled twice, and each pair's order is kept.
 //! 9. Triggered operations fire once, in the order of their thresholds.
 
 pub(crate) mod device;

@@ -50,8 +50,8 @@ fn memory(line: &str) -> String {
     found.map_or_else(|| "unknown".into(), |kib: f64| format!("{:.2} GiB", kib / f64::from(1 << 20)))
 }
 
-/// `cargo test --release -p active-messages-portals --test it -- --ignored scale:: --nocapture`; with `AM_RANKS=1024` in the
-/// environment there are as many ranks instead of 4096. Takes two minutes and 3 GB.
+/// `cargo test --release -p active-messages-portals --test it -- --ignored scale:: --nocapture`; with
+/// `AM_RANKS=1024` in the environment there are as many ranks instead of 4096. Takes two minutes and 3 GB.
 #[test]
 #[ignore = "16.8 million messages take minutes and gigabytes"]
 fn all_to_all_of_4096() {
