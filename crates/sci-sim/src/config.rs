@@ -32,8 +32,8 @@ const MAX_NODES: u32 = 16_383;
 /// ```
 pub type SciConfig = Machine<SciInterface>;
 
-/// SCI's adapter, which [`SciConfig`] is a machine of. A node has one rank. What the network loses or spoils fails the
-/// sequence, or the transfer, that it belongs to; links do not double packets, which SCI's echoes prevent.
+/// SCI's adapter, which [`SciConfig`] is a machine of. A node has one rank. What the network loses or spoils fails
+/// the sequence, or the transfer, that it belongs to; links do not double packets, which SCI's echoes prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SciInterface;
 

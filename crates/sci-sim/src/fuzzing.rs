@@ -4,7 +4,8 @@ use crate::SciConfig;
 use crate::conduit::NodeMap;
 use crate::model::Parameters;
 
-/// The text of a machine's file, a table of parameters, and a conduit's configuration with a job file behind a line `---`: returns whether any of them is taken.
+/// The text of a machine's file, a table of parameters, and a conduit's configuration with a job file behind a
+/// line `---`: returns whether any of them is taken.
 ///
 /// # Panics
 /// If what was taken is refused when it is checked again, or a rank of a job has no machine.

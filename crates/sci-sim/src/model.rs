@@ -166,8 +166,8 @@ impl Parameters {
                 check_ns: 300.0,
                 // [S]
                 outstanding: 16,
-                // [D] a way there and one back of 2.93 us each, at least; without streaming eight lines take ten times
-                // as long as stores [S].
+                // [D] a way there and one back of 2.93 us each, at least; without streaming eight lines take ten
+                // times as long as stores [S].
                 read_ns: 5_860.0,
                 // [A] SCI's packet header and checksum.
                 header_bytes: 16,

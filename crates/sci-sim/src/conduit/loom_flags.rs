@@ -2,7 +2,8 @@
 //! reorderings that break that are found. The search is `flags::search` itself, the flags are those of the mapped
 //! implementation.
 //!
-//! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-sci --release --lib loom`.
+//! Only compiled with `--cfg am_loom`:
+//! `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-sci --release --lib loom`.
 
 use super::flags::{Clear, OwnFlags, search};
 use crate::nic::flag::Flag;

@@ -67,9 +67,9 @@ pub struct Fit {
 
 /// Fits the parameters to the training set.
 ///
-/// 80 bytes are two lines. A read is a way there and one back, each as long as a stored line. A Short message is two
-/// lines with arguments, a check, and two flags, each of which occupies the processor as a line does. What it takes
-/// more on MPI is MPI's.
+/// 80 bytes are two lines. A read is a way there and one back, each as long as a stored line. A Short message is
+/// two lines with arguments, a check, and two flags, each of which occupies the processor as a line does. What it
+/// takes more on MPI is MPI's.
 pub fn fit(training: &TrainingSet, given: &Given) -> Fit {
     let [stores, short, on_mpi] = training.values().map(|us| us * 1e3);
     let fixed_ns = stores - 2.0 * given.line_ns;

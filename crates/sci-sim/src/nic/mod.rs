@@ -19,8 +19,8 @@
 //!
 //! 1. Data are stored and checked before the ready flag, and that before the exist flag.
 //! 2. The exist flag is cleared before the search for ready flags; clearing it afterwards loses a wake-up.
-//! 3. A slot has a single writer; a pair has at most as many requests outstanding as it has slots, two as published; a
-//!    reply never waits.
+//! 3. A slot has a single writer; a pair has at most as many requests outstanding as it has slots, two as
+//!    published; a reply never waits.
 //! 4. Whatever store fails for a while, a handler runs once, with the bytes that were sent.
 //! 5. What failed as a whole is sent again in full; a lost node is an error that says so.
 //! 6. Messages that fit their slots are sent and received without remote reads, which are counted.

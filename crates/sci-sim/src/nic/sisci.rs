@@ -21,8 +21,8 @@ pub(crate) const MAX_TRANSFERS: usize = 65_536;
 /// [`Mapped`](super::Mapped), between processes. Both keep these rules:
 ///
 /// * What a call would use up, it consumes: a removed segment, an undone map, a closed session cannot be used
-///   again; the program does not compile. A refusal hands the object back in [`RefusedObject`]. What is let go without
-///   being removed stays in use until the library ends, which frees everything.
+///   again; the program does not compile. A refusal hands the object back in [`RefusedObject`]. What is let go
+///   without being removed stays in use until the library ends, which frees everything.
 /// * Stores are posted: they return before they land, and up to [`Limits::outstanding`] lines may be under way.
 ///   Stores into one line land in their order. Stores into different lines may land in any order unless a
 ///   [`store_barrier`](Sisci::store_barrier) or a [`check_sequence`](Sisci::check_sequence) that waits lies
