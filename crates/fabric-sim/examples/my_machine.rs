@@ -1,6 +1,6 @@
 //! Runs an exchange between all ranks on a machine that a TOML file describes, and tells what the network did:
-//! `cargo run -p active-messages-sim --example my_machine [-- MACHINE.toml [TRACE.json]]`. With a second file the run is
-//! traced; open it in Perfetto. Without any, the machine is `my_machine.toml` beside this file.
+//! `cargo run -p active-messages-sim --example my_machine [-- MACHINE.toml [TRACE.json]]`. With a second file the
+//! run is traced; open it in Perfetto. Without any, the machine is `my_machine.toml` beside this file.
 
 use fabric_sim::{Config, Context, Mailbox, Sim};
 use std::error::Error;

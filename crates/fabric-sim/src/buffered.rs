@@ -1,13 +1,16 @@
-//! A network with finite buffers, exactly: packets wait for room in the next switch, and those behind them wait as well.
+//! A network with finite buffers, exactly: packets wait for room in the next switch, and those behind them wait as
+//! well.
 //!
-//! The engine's links hold whatever waits for them, which costs one event for each link of a packet and never blocks what does not use
-//! the same link. Here every link has virtual channels with a buffer each at its far end. A packet passes a link once the link is free and the
-//! buffer has room for all of it (virtual cut-through, Kermani and Kleinrock, 1979); room is given back when its last bit has gone on, and
-//! known at the near end a link's latency later. So an incast fills the buffers before it, and then those before them, up to
-//! the senders (tree saturation, Pfister and Norton, 1985), and packets to elsewhere wait behind its packets.
+//! The engine's links hold whatever waits for them, which costs one event for each link of a packet and never
+//! blocks what does not use the same link. Here every link has virtual channels with a buffer each at its far end.
+//! A packet passes a link once the link is free and the buffer has room for all of it (virtual cut-through,
+//! Kermani and Kleinrock, 1979); room is given back when its last bit has gone on, and known at the near end a
+//! link's latency later. So an incast fills the buffers before it, and then those before them, up to the senders
+//! (tree saturation, Pfister and Norton, 1985), and packets to elsewhere wait behind its packets.
 //!
-//! Which channel a packet takes keeps buffers from waiting for each other in a circle: on rings and tori the second behind the link that closes
-//! a dimension's circle (datelines, Dally and Seitz, 1987), on dragonflies the next with each global link.
+//! Which channel a packet takes keeps buffers from waiting for each other in a circle: on rings and tori the
+//! second behind the link that closes a dimension's circle (datelines, Dally and Seitz, 1987), on dragonflies the
+//! next with each global link.
 //!
 //! This model stands beside the engine: it takes packets and times, not programs.
 
@@ -24,7 +27,8 @@ use thiserror::Error;
 /// Who passes a link next, of those that could.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arbitration {
-    /// Inputs by turns. On a line each switch gives half of its link to its own node, so that who is far gets little.
+    /// Inputs by turns. On a line each switch gives half of its link to its own node, so that who is far gets
+    /// little.
     #[default]
     RoundRobin,
     /// The packet that was sent first, wherever: each sender gets as much as the others.
@@ -34,7 +38,8 @@ pub enum Arbitration {
 /// The buffers of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Room of each virtual channel at the far end of each link, in bytes; the longest packet, header included, must fit.
+    /// Room of each virtual channel at the far end of each link, in bytes; the longest packet, header included,
+    /// must fit.
     pub channel_bytes: u32,
     /// Who passes a link next.
     pub arbitration: Arbitration,
@@ -173,11 +178,12 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// The network of a configuration: its topology, links, routing and node ports. Ranks, stages and faults have no part in it. Memory grows with
-    /// links times channels.
+    /// The network of a configuration: its topology, links, routing and node ports. Ranks, stages and faults have
+    /// no part in it. Memory grows with links times channels.
     ///
     /// # Errors
-    /// [`ConfigError`]: an impossible configuration, a routing whose packets do not all have one way, or buffers without room.
+    /// [`ConfigError`]: an impossible configuration, a routing whose packets do not all have one way, or buffers
+    /// without room.
     pub fn new(config: &Config, buffers: Buffers) -> Result<Self, ConfigError> {
         let plan = config.compile()?;
         if !plan.network.algorithm.keeps_order() || plan.network.algorithm == Algorithm::UpDown {

@@ -35,7 +35,8 @@ pub enum Placement {
         /// The seed of the order.
         seed: u64,
     },
-    /// As a file says: the node of each rank, rank by rank, separated by blanks or ends of lines; `#` begins a comment.
+    /// As a file says: the node of each rank, rank by rank, separated by blanks or ends of lines; `#` begins a
+    /// comment.
     File {
         /// The file. In a machine's file, a relative path begins where that file is.
         file: PathBuf,

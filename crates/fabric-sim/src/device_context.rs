@@ -44,8 +44,10 @@ pub struct Outgoing<B> {
     /// Its number in traces; without it a new one. A packet that goes on for another keeps that one's number, so
     /// that their spans belong together.
     pub number: Option<u64>,
-    /// Whether it is traffic of the interfaces themselves, such as a report of progress, or tells its own latency by
-    /// [`DeviceContext::took`]: then its time on the way is not among the latencies of the [`Report`](crate::Report).
+    /// Whether it is traffic of the interfaces themselves, such as a report of progress, or tells its own latency
+    /// by
+    /// [`DeviceContext::took`]: then its time on the way is not among the latencies of the
+    /// [`Report`](crate::Report).
     pub aside: bool,
     /// What it carries.
     pub body: B,
@@ -213,8 +215,8 @@ impl<B: Clone> DeviceContext<'_, B> {
         self.core.send(packet, self.now)
     }
 
-    /// A message has come whose packets were sent [aside](Outgoing::aside): from when it was sent first, however often it was
-    /// sent again, until now is one of the latencies of the [`Report`](crate::Report).
+    /// A message has come whose packets were sent [aside](Outgoing::aside): from when it was sent first, however
+    /// often it was sent again, until now is one of the latencies of the [`Report`](crate::Report).
     pub fn took(&mut self, sent: Instant) {
         self.core.latency.add(self.now.saturating_sub(sent.0));
     }

@@ -361,8 +361,8 @@ impl<D: Device> Engine<D> {
                 if self.turn.is_some() || !self.core.queue.is_empty() {
                     return NextStep::DeadlineMissed;
                 }
-                // Who looks for an end in order although it waits for something else learns it deadline_missed rather than
-                // never.
+                // Who looks for an end in order although it waits for something else learns it deadline_missed
+                // rather than never.
                 if !self.core.tell_the_rest(self.core.time) {
                     return NextStep::End;
                 }

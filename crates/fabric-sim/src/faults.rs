@@ -193,8 +193,9 @@ impl Faults {
             || self.drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::NodeStop))
     }
 
-    /// Whether the network can lose or spoil a packet between nodes that go on, so that an interface has to notice that. `longest`
-    /// has the bytes of the longest packet, header included: links that repeat what they lose still lose what is too long.
+    /// Whether the network can lose or spoil a packet between nodes that go on, so that an interface has to notice
+    /// that. `longest` has the bytes of the longest packet, header included: links that repeat what they lose
+    /// still lose what is too long.
     pub fn can_lose(&self, longest: u32) -> bool {
         let worse = |rate: Option<f64>| rate.is_some_and(|rate| rate > 0.0);
         let special = |link: &LinkFaults| worse(link.loss) || worse(link.corruption) || link.queue_bytes.is_some();

@@ -2,7 +2,8 @@
 
 use crate::topology::graph::{Graph, Ways};
 
-/// The text of a graph's file: returns whether it is one, for both rules of its ways alike unless one of them finds no way.
+/// The text of a graph's file: returns whether it is one, for both rules of its ways alike unless one of them
+/// finds no way.
 ///
 /// # Panics
 /// If a graph has no node.

@@ -34,14 +34,14 @@
 //! Time is in integer picoseconds. A packet passes the sender's stages, then link by link: each link is a FIFO in
 //! the order in which heads reach it, busy for the packet's length; the head goes on after the latency while the
 //! tail follows (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited,
-//! so there is no back-pressure and no routing deadlock; [`buffered`] is the model that has them. Packets between ranks of one node take the interface's
-//! stages but no link.
+//! so there is no back-pressure and no routing deadlock; [`buffered`] is the model that has them. Packets between
+//! ranks of one node take the interface's stages but no link.
 //!
-//! A node's interface may have a rate of its own ([`PortParameters`]), which all of its links share, into the node and out
-//! of it. With [`NicParameters::packet_bytes`] a longer message is a train of packets: on links and at ports others cut in
-//! between them, a short message waits for a packet and not for a megabyte, and long ones share the rate, while a message takes
-//! as few events as before. What trains share is kept link by link: a link further on counts a train's bytes as if they came at
-//! full rate.
+//! A node's interface may have a rate of its own ([`PortParameters`]), which all of its links share, into the node
+//! and out of it. With [`NicParameters::packet_bytes`] a longer message is a train of packets: on links and at
+//! ports others cut in between them, a short message waits for a packet and not for a megabyte, and long ones
+//! share the rate, while a message takes as few events as before. What trains share is kept link by link: a link
+//! further on counts a train's bytes as if they came at full rate.
 //!
 //! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at
 //! what has arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in
@@ -53,9 +53,9 @@
 //! # Modelling a machine
 //!
 //! A [`Config`] is plain data that TOML files can hold; `examples/my_machine.toml` shows every part of it, and
-//! `cargo run -p active-messages-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints the use
-//! of links and stages and the latencies, and writes a trace for Perfetto. Whatever is not possible is refused by
-//! field and limit:
+//! `cargo run -p active-messages-sim --example my_machine -- FILE.toml TRACE.json` runs an exchange on it, prints
+//! the use of links and stages and the latencies, and writes a trace for Perfetto. Whatever is not possible is
+//! refused by field and limit:
 //!
 //! ```
 //! let error = fabric_sim::Config::from_toml("

@@ -18,8 +18,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::rc::Rc;
 
-/// A simulated interface, as far as a [`Machine`] of it has to know it. The type itself carries nothing: it names the
-/// interface.
+/// A simulated interface, as far as a [`Machine`] of it has to know it. The type itself carries nothing: it names
+/// the interface.
 pub trait Interface: Clone + Debug + PartialEq + 'static {
     /// What interfaces and links cost.
     type Parameters: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned;
@@ -64,8 +64,8 @@ pub trait Interface: Clone + Debug + PartialEq + 'static {
 #[serde(deny_unknown_fields)]
 pub struct NoErrors {}
 
-/// A machine of simulated interfaces and what happens to it. Read it from TOML, or start from [`Machine::new`] and change
-/// fields. Each interface's crate has an example, and functions for the published machines.
+/// A machine of simulated interfaces and what happens to it. Read it from TOML, or start from [`Machine::new`] and
+/// change fields. Each interface's crate has an example, and functions for the published machines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "")]
 pub struct Machine<I: Interface> {

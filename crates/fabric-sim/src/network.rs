@@ -1,6 +1,7 @@
 //! A checked topology: numbered links and vertices, and the way of a packet through them.
 //!
-//! Vertices are the nodes and then the switches. Every link leads from one vertex to another; a cable is two of them.
+//! Vertices are the nodes and then the switches. Every link leads from one vertex to another; a cable is two of
+//! them.
 
 use crate::random::splitmix64;
 use crate::routing::Algorithm;
@@ -21,8 +22,8 @@ pub(crate) enum Shape {
     Graph(Box<Graph>),
 }
 
-/// What a packet remembers of its way. Either it is on the [`DIRECT`] way to its destination, with bits that choose among
-/// equal links, or it goes to this vertex first.
+/// What a packet remembers of its way. Either it is on the [`DIRECT`] way to its destination, with bits that
+/// choose among equal links, or it goes to this vertex first.
 pub(crate) type Flow = u32;
 
 /// The packet goes straight to its destination.
@@ -107,8 +108,8 @@ impl Network {
         u32::from(flow & DIRECT != 0 && flow & REVERSED != 0)
     }
 
-    /// The link out of `at` towards `to`, and where it leads, for packets of a flow that is [`DIRECT`]. The two must
-    /// differ, or it panics.
+    /// The link out of `at` towards `to`, and where it leads, for packets of a flow that is [`DIRECT`]. The two
+    /// must differ, or it panics.
     #[inline]
     pub(crate) fn next(&self, at: u32, to: u32, flow: Flow) -> (u32, u32) {
         match &self.shape {
@@ -305,7 +306,8 @@ impl Network {
         }
     }
 
-    /// The links of one hop from a vertex to its neighbour: none where they are no neighbours, two around a circle of two.
+    /// The links of one hop from a vertex to its neighbour: none where they are no neighbours, two around a circle
+    /// of two.
     pub(crate) fn between(&self, from: u32, to: u32) -> Vec<u32> {
         let vertices = self.vertices();
         if from == to || from >= vertices || to >= vertices {

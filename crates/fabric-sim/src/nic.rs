@@ -50,9 +50,9 @@ pub struct NicParameters {
     pub link: LinkParameters,
     /// What the interface takes in from all links of its node together, and puts out to them.
     pub port: PortParameters,
-    /// The largest packet on the wire in bytes, header included. A longer message travels as a train of packets, between
-    /// which others cut in: what meets it on a link waits for a packet of it and not for its end. 0: whatever is sent is one
-    /// packet.
+    /// The largest packet on the wire in bytes, header included. A longer message travels as a train of packets,
+    /// between which others cut in: what meets it on a link waits for a packet of it and not for its end. 0:
+    /// whatever is sent is one packet.
     pub packet_bytes: u32,
 }
 

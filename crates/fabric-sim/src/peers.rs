@@ -49,8 +49,8 @@ impl<P> PagedPeers<P> {
             .map(|(peer, _)| peer as u32)
     }
 
-    /// A peer whose state fits: this one, or the next after it. A search that begins with what it found the last time is short as
-    /// long as that fits, however many peers there are.
+    /// A peer whose state fits: this one, or the next after it. A search that begins with what it found the last
+    /// time is short as long as that fits, however many peers there are.
     pub fn at_or_after(&self, peer: u32, fits: impl Fn(u32, &P) -> bool) -> Option<u32> {
         if self.get(peer).is_some_and(|state| fits(peer, state)) { Some(peer) } else { self.next(peer, fits) }
     }

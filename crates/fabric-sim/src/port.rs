@@ -1,7 +1,8 @@
 //! The nodes' ports: what an interface puts out to all links of its node together, and takes in from them.
 //!
-//! Packets are cut through: a port passes a packet on while it still comes, so one that nothing meets is not delayed, and
-//! takes no event. What comes faster than the port's rate, from several links or from several units, waits.
+//! Packets are cut through: a port passes a packet on while it still comes, so one that nothing meets is not
+//! delayed, and takes no event. What comes faster than the port's rate, from several links or from several units,
+//! waits.
 
 use crate::in_flight::{Flight, InFlight};
 use crate::nic::{PortCosts, serialization};
@@ -20,7 +21,8 @@ impl Ports {
         Self { rates, transmit_queues: (0..nodes).map(|_| Default::default()).collect() }
     }
 
-    /// A packet wants to leave its node at a time: tells when its head does. Its last bit follows as the port lets it.
+    /// A packet wants to leave its node at a time: tells when its head does. Its last bit follows as the port lets
+    /// it.
     #[inline]
     pub(crate) fn put_out<B>(&mut self, index: u32, now: u64, packets: &mut InFlight<B>, longest: u32) -> u64 {
         let Flight { at, goal, bytes, header, .. } = *packets.path(index);
@@ -35,8 +37,8 @@ impl Ports {
         enters
     }
 
-    /// The head of a packet comes out of its last link at a time. Only a train is looked at: its last bit follows as the
-    /// port lets it.
+    /// The head of a packet comes out of its last link at a time. Only a train is looked at: its last bit follows
+    /// as the port lets it.
     pub(crate) fn begin_to_take_in<B>(&mut self, index: u32, head: u64, packets: &mut InFlight<B>, longest: u32) {
         let Flight { goal, bytes, header, .. } = *packets.path(index);
         let wire = bytes.saturating_add(header);

@@ -158,7 +158,8 @@ fn busiest<T>(all: &[T], utilisation: impl Fn(&T) -> f64) -> Vec<&T> {
 mod tests {
     use crate::{Config, LinkParameters, Sim, Stage, Topology};
 
-    /// A link that is still busy when the ranks end was used for no longer than the run, and a packet that waits for it not at all.
+    /// A link that is still busy when the ranks end was used for no longer than the run, and a packet that waits
+    /// for it not at all.
     #[test]
     fn what_waits_behind_the_end_does_not_count() {
         for packet_bytes in [0, 100] {

@@ -1,13 +1,13 @@
-//! Routing: which of the ways through a network packets take, and how many virtual channels that needs so that links that
-//! wait for each other cannot do so in a circle (Dally and Seitz, 1987).
+//! Routing: which of the ways through a network packets take, and how many virtual channels that needs so that
+//! links that wait for each other cannot do so in a circle (Dally and Seitz, 1987).
 
 use crate::error::ConfigError;
 use crate::network::{Network, Shape};
 use crate::topology::graph::Ways;
 use serde::{Deserialize, Serialize};
 
-/// How packets find their way. Links hold what waits for them without limit, so nothing deadlocks in the simulation; but a routing that
-/// would need more virtual channels than the machine has is refused.
+/// How packets find their way. Links hold what waits for them without limit, so nothing deadlocks in the
+/// simulation; but a routing that would need more virtual channels than the machine has is refused.
 ///
 /// ```
 /// let error = fabric_sim::Config::from_toml("
@@ -34,20 +34,22 @@ pub struct Routing {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// What is usual for the topology: dimension order in grids and hypercubes, up and down in fat trees, the shortest way
-    /// elsewhere. All packets of a pair take the same way.
+    /// What is usual for the topology: dimension order in grids and hypercubes, up and down in fat trees, the
+    /// shortest way elsewhere. All packets of a pair take the same way.
     #[default]
     Default,
     /// In grids and hypercubes: one dimension after the other. All packets of a pair take the same way.
     DimensionOrder,
     /// A shortest way, of several one that differs between pairs. In grids and hypercubes half of the pairs
-    /// take the dimensions in the opposite order (O1TURN, Seo et al., 2005). All packets of a pair take the same way.
+    /// take the dimensions in the opposite order (O1TURN, Seo et al., 2005). All packets of a pair take the same
+    /// way.
     Minimal,
-    /// Through an intermediate vertex that is drawn for each packet (Valiant, 1982): in dragonflies through a drawn group, in fat trees
-    /// up to a drawn switch. Packets of a pair may overtake each other.
+    /// Through an intermediate vertex that is drawn for each packet (Valiant, 1982): in dragonflies through a
+    /// drawn group, in fat trees up to a drawn switch. Packets of a pair may overtake each other.
     Valiant,
-    /// The shortest way, or Valiant's where the queues of the first links say that it is faster (UGAL with local queues, Singh,
-    /// 2005); in fat trees, the link up with the shortest queue. Packets of a pair may overtake each other.
+    /// The shortest way, or Valiant's where the queues of the first links say that it is faster (UGAL with local
+    /// queues, Singh, 2005); in fat trees, the link up with the shortest queue. Packets of a pair may overtake
+    /// each other.
     Adaptive,
     /// In graphs: up the levels of a spanning tree, then down. All packets of a pair take the same way.
     UpDown,
@@ -138,8 +140,8 @@ impl Network {
         match &self.shape {
             Shape::Crossbar | Shape::FatTree(_) => 1,
             Shape::Direct => twice,
-            // The two orders of dimensions have channels of their own, as have the two parts of Valiant's way; and within each
-            // dimension of a torus those that have passed the circle's end (Dally and Seitz, 1987).
+            // The two orders of dimensions have channels of their own, as have the two parts of Valiant's way; and
+            // within each dimension of a torus those that have passed the circle's end (Dally and Seitz, 1987).
             Shape::Grid(grid) => {
                 let circles = grid.circles();
                 let several = grid.dims.iter().filter(|extent| **extent > 1).count() > 1;
@@ -164,7 +166,8 @@ impl Network {
         }
     }
 
-    /// Whether shortest ways through a graph, with one channel per link, let links wait for each other in a circle.
+    /// Whether shortest ways through a graph, with one channel per link, let links wait for each other in a
+    /// circle.
     fn waits_in_circles(&self) -> bool {
         let Shape::Graph(graph) = &self.shape else { return false };
         let mut after = vec![Vec::new(); self.links()];

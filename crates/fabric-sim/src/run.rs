@@ -76,7 +76,8 @@ impl Sim {
 /// A rank's part of a program that keeps its results itself.
 type Program<D> = dyn Fn(Context<'_, D>);
 
-/// [`Sim::run_with`] without the types of its program: compiled once for each kind of device instead of each program.
+/// [`Sim::run_with`] without the types of its program: compiled once for each kind of device instead of each
+/// program.
 fn simulate<D: Device>(
     config: &Config,
     device: &mut dyn FnMut(u32, &[u32]) -> D,

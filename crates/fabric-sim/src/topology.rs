@@ -17,7 +17,8 @@ use std::path::PathBuf;
 
 /// How nodes are connected. Every link stands for two, one in each direction.
 ///
-/// Links fall into classes, which a machine may give other bandwidths and latencies ([`Config::links`](crate::Config::links)).
+/// Links fall into classes, which a machine may give other bandwidths and latencies
+/// ([`Config::links`](crate::Config::links)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -32,25 +33,26 @@ pub enum Topology {
         /// Number of nodes, 1 to 65,536.
         nodes: u32,
     },
-    /// A grid of one to eight dimensions without wrap-around. Links are of the classes `x`, `y`, `z`, `w`, `v`, `u`, `t` and `s`.
+    /// A grid of one to eight dimensions without wrap-around. Links are of the classes `x`, `y`, `z`, `w`, `v`,
+    /// `u`, `t` and `s`.
     Mesh {
         /// Extent in each dimension; the product is at most 65,536.
         dims: Vec<u32>,
     },
-    /// A grid of one to eight dimensions with wrap-around; packets take the shorter way in each dimension, and where both are
-    /// equally long some pairs take one and some the other. Classes as in a mesh.
+    /// A grid of one to eight dimensions with wrap-around; packets take the shorter way in each dimension, and
+    /// where both are equally long some pairs take one and some the other. Classes as in a mesh.
     Torus {
         /// Extent in each dimension; the product is at most 65,536.
         dims: Vec<u32>,
     },
-    /// Rings of one direction in one to eight dimensions, as SCI's ringlets are: a packet goes on until it is there, however
-    /// far that is, and an answer goes round the rest. Classes as in a mesh.
+    /// Rings of one direction in one to eight dimensions, as SCI's ringlets are: a packet goes on until it is
+    /// there, however far that is, and an answer goes round the rest. Classes as in a mesh.
     Ringlets {
         /// Extent in each dimension; the product is at most 65,536.
         dims: Vec<u32>,
     },
-    /// One switch that connects every input to every output; only the links to and from it are shared. Links are of the
-    /// class `host`.
+    /// One switch that connects every input to every output; only the links to and from it are shared. Links are
+    /// of the class `host`.
     Crossbar {
         /// Number of nodes, 1 to 65,536.
         nodes: u32,
@@ -60,8 +62,8 @@ pub enum Topology {
         /// Dimensions, 1 to 16: there are 2 to that power of nodes.
         dims: u32,
     },
-    /// A k-ary n-tree: `arity` to the power of `levels` nodes, and as many levels of switches with `arity` links down and up. Links are of
-    /// the class `host` at nodes, and `level1` and so on above switches of that level.
+    /// A k-ary n-tree: `arity` to the power of `levels` nodes, and as many levels of switches with `arity` links
+    /// down and up. Links are of the class `host` at nodes, and `level1` and so on above switches of that level.
     FatTree {
         /// Links down from each switch, at least 2.
         arity: u32,
@@ -71,8 +73,8 @@ pub enum Topology {
         #[serde(default = "one")]
         oversubscription: u32,
     },
-    /// A canonical dragonfly: groups of routers that are all linked to each other, and links between all groups. Links are
-    /// of the classes `host`, `local` and `global`.
+    /// A canonical dragonfly: groups of routers that are all linked to each other, and links between all groups.
+    /// Links are of the classes `host`, `local` and `global`.
     Dragonfly {
         /// Nodes of each router, at least 1.
         terminals: u32,
@@ -80,13 +82,13 @@ pub enum Topology {
         routers: u32,
         /// Links of each router to other groups, at least 1.
         global: u32,
-        /// Number of groups, at most `routers * global + 1`, as which it defaults. With fewer there are several links between two
-        /// groups, as far as they go round.
+        /// Number of groups, at most `routers * global + 1`, as which it defaults. With fewer there are several
+        /// links between two groups, as far as they go round.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         groups: Option<u32>,
     },
-    /// Any graph, from a file: one cable a line, by its two ends and the name of its class, if any; a number is a node, any other word
-    /// a switch, and `#` begins a comment. Without a name links are of the class `link`.
+    /// Any graph, from a file: one cable a line, by its two ends and the name of its class, if any; a number is a
+    /// node, any other word a switch, and `#` begins a comment. Without a name links are of the class `link`.
     Graph {
         /// The file. In a machine's file, a relative path begins where that file is.
         file: PathBuf,
@@ -132,8 +134,8 @@ impl Topology {
         })
     }
 
-    /// The fewest cables between two halves of the nodes, where a formula for them is known: not for graphs, and not for grids
-    /// whose longest dimension has an odd extent.
+    /// The fewest cables between two halves of the nodes, where a formula for them is known: not for graphs, and
+    /// not for grids whose longest dimension has an odd extent.
     ///
     /// # Errors
     /// [`ConfigError`] for a topology that cannot be.

@@ -12,8 +12,9 @@ const FORMS: &str = "direct:N, ring:N, crossbar:N, mesh:AxB[xC...], torus:AxB[xC
 impl FromStr for Topology {
     type Err = ConfigError;
 
-    /// Reads `direct:N`, `ring:N`, `crossbar:N` (or `switch:N`), `mesh:4x4x4`, `mesh2d:8x8`, `torus3d:2x2x2`, `hypercube:6`,
-    /// `fat_tree:16x2` (arity, levels), `dragonfly:4x8x4` (terminals, routers, global links), `graph:FILE` and the like.
+    /// Reads `direct:N`, `ring:N`, `crossbar:N` (or `switch:N`), `mesh:4x4x4`, `mesh2d:8x8`, `torus3d:2x2x2`,
+    /// `hypercube:6`, `fat_tree:16x2` (arity, levels), `dragonfly:4x8x4` (terminals, routers, global links),
+    /// `graph:FILE` and the like.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
         let wrong = || ConfigError::range("topology", format!("'{text}'"), FORMS);
         let (kind, sizes) = text.split_once(':').ok_or_else(wrong)?;

@@ -184,7 +184,8 @@ pub struct StageUse {
     pub packets: u64,
     /// Their bytes, headers not counted.
     pub bytes: u64,
-    /// Time of the run in which it could not take another packet; what waits for it at the run's end does not count.
+    /// Time of the run in which it could not take another packet; what waits for it at the run's end does not
+    /// count.
     pub busy: Span,
     /// The part of the run in which it could not, 0 to 1.
     pub utilisation: f64,

@@ -1,10 +1,11 @@
 //! What packets pass one after the other at a rate: a link, or a node's port into or out of its links.
 //!
-//! A *single* is a packet of one piece; singles go first come, first served. A *train* is a long message that the machine
-//! carries in many pieces and the simulation as one packet, whatever its length. Pieces of trains and singles take turns: so
-//! a single that finds a train waits for a piece of it and not for its end, and trains that meet share the rate and end later
-//! than each would alone. Only times are kept: the end of a train moves when others come, and what that delays is told to
-//! whoever keeps the packet. A queue without trains is two comparisons and an addition.
+//! A *single* is a packet of one piece; singles go first come, first served. A *train* is a long message that the
+//! machine carries in many pieces and the simulation as one packet, whatever its length. Pieces of trains and
+//! singles take turns: so a single that finds a train waits for a piece of it and not for its end, and trains that
+//! meet share the rate and end later than each would alone. Only times are kept: the end of a train moves when
+//! others come, and what that delays is told to whoever keeps the packet. A queue without trains is two
+//! comparisons and an addition.
 
 /// A train on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,8 +109,8 @@ impl TransmitQueue {
         Entry { enters, left: self.free_at }
     }
 
-    /// A train of so much time, which shares the queue with the trains that are there. `late` is told of each of those that
-    /// it delays.
+    /// A train of so much time, which shares the queue with the trains that are there. `late` is told of each of
+    /// those that it delays.
     pub(crate) fn join(
         &mut self,
         now: u64,
@@ -236,7 +237,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, nothing ends sooner than it would alone, and in no time does more pass than the rate allows.
+        /// Whatever comes, nothing ends sooner than it would alone, and in no time does more pass than the rate
+        /// allows.
         #[test]
         fn no_lane_carries_more_than_its_rate(
             steps in prop::collection::vec((any::<bool>(), 0..60u64, 1..40u64), 1..60)

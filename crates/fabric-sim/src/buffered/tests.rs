@@ -72,7 +72,8 @@ fn a_stream_with_enough_buffers_has_link_rate() {
     assert!(rate(5, 1000.0) > 0.95, "{}", rate(5, 1000.0));
 }
 
-/// All nodes send half of a circle on: without a second channel behind the circle's end each waits for the next, with it nobody does.
+/// All nodes send half of a circle on: without a second channel behind the circle's end each waits for the next,
+/// with it nobody does.
 #[test]
 fn datelines_keep_circles_from_jamming() {
     for shape in ["ring:8", "ringlets:8", "torus:4x8"] {
@@ -93,7 +94,8 @@ fn datelines_keep_circles_from_jamming() {
     }
 }
 
-/// Random packets on every topology, with room for one of them only: all arrive, each once and those of a pair in order.
+/// Random packets on every topology, with room for one of them only: all arrive, each once and those of a pair in
+/// order.
 #[test]
 fn nothing_jams_and_nothing_is_lost() {
     for shape in SHAPES {
@@ -125,7 +127,8 @@ fn nothing_jams_and_nothing_is_lost() {
     }
 }
 
-/// 15 senders on a line, all of them for ever. By turns each switch gives half of its link to its own node; by age all get as much.
+/// 15 senders on a line, all of them for ever. By turns each switch gives half of its link to its own node; by age
+/// all get as much.
 #[test]
 fn senders_on_a_line_share_by_age_and_not_by_turns() {
     let shares = |arbitration| {
@@ -146,8 +149,8 @@ fn senders_on_a_line_share_by_age_and_not_by_turns() {
     assert!((450..550).contains(&turns[0]) && (200..300).contains(&turns[1]) && turns[14] < 10, "{turns:?}");
 }
 
-/// The victims' mean latency in nanoseconds: packets of node 15 to node 12, beside an incast of all others into node 0 that asks for `load` of
-/// the last link.
+/// The victims' mean latency in nanoseconds: packets of node 15 to node 12, beside an incast of all others into
+/// node 0 that asks for `load` of the last link.
 fn beside_an_incast(load: f64, buffered: bool) -> (f64, usize) {
     let config = config("mesh:4x4");
     let pause = (12.0 / load * 1e6) as u64;
@@ -191,8 +194,8 @@ fn beside_an_incast(load: f64, buffered: bool) -> (f64, usize) {
     (mean(results[12].as_ref().unwrap()), 0)
 }
 
-/// An incast that asks for more than its last link fills the buffers up to the senders, and others wait behind it, though nothing that they use
-/// is overloaded. In the engine they do not.
+/// An incast that asks for more than its last link fills the buffers up to the senders, and others wait behind it,
+/// though nothing that they use is overloaded. In the engine they do not.
 #[test]
 fn an_incast_saturates_a_tree_of_links() {
     let ((calm, few), (stormy, many)) = (beside_an_incast(0.7, true), beside_an_incast(1.6, true));
@@ -213,7 +216,8 @@ fn what_it_costs_in_events() {
         hops += u64::from(network.network.hops(from, to));
     }
     network.run().unwrap();
-    // A head, a last bit, room and a look for each, and another look where somebody waits; and a packet's beginning, last bit and look.
+    // A head, a last bit, room and a look for each, and another look where somebody waits; and a packet's
+    // beginning, last bit and look.
     assert!(network.events() <= 5 * hops + 3 * 5000, "{} events for {hops} links", network.events());
     assert!(network.events() >= 4 * hops, "{} events for {hops} links", network.events());
 }

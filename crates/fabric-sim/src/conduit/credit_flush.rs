@@ -3,8 +3,8 @@
 /// Polls after which credits are sent even though nobody seems to need them.
 const POLLS: u32 = 16;
 
-/// The peers that credits are owed to. Whether a peer is listed already is noted in what the conduit keeps of it, so that nothing
-/// is searched.
+/// The peers that credits are owed to. Whether a peer is listed already is noted in what the conduit keeps of it,
+/// so that nothing is searched.
 #[derive(Clone, Debug, Default)]
 pub struct CreditFlush {
     /// Peers that credits are owed to, each once, the last first.

@@ -49,8 +49,8 @@ impl Presence {
         self.quiet_departures = context.departures();
     }
 
-    /// Whether a wait for this reason may be over already, without a look at the interface. The end of a rank that comes between
-    /// the question whether everything was handled and the idling wakes nobody.
+    /// Whether a wait for this reason may be over already, without a look at the interface. The end of a rank that
+    /// comes between the question whether everything was handled and the idling wakes nobody.
     pub fn is_fresh<D: Device>(&mut self, context: &Context<'_, D>, reason: WaitReason) -> bool {
         if reason == WaitReason::Handling {
             context.sync();
@@ -62,8 +62,8 @@ impl Presence {
 
 /// What follows from a conduit's [`Presence`]: `Debug`; `known_status`, `busy`; leaving when it is dropped.
 ///
-/// The conduit is a struct with a lifetime. It has a `nic` with `context` and `charge_empty_poll`, a `presence`, and implements
-/// `Membership`.
+/// The conduit is a struct with a lifetime. It has a `nic` with `context` and `charge_empty_poll`, a `presence`,
+/// and implements `Membership`.
 #[macro_export]
 macro_rules! presence {
     ($conduit:ident) => {
@@ -105,9 +105,9 @@ macro_rules! presence {
 
 /// `Membership` and `Waiting` of a conduit with a [`Presence`].
 ///
-/// Besides what [`presence!`](crate::presence) wants, the conduit has the methods `pay_all`, which sends the credits that are owed,
-/// `leave(PeerStatus)`, which tells the machine that the rank leaves, and `rest(Option<Instant>, WaitReason)`, which idles unless
-/// something has come that lets the wait end.
+/// Besides what [`presence!`](crate::presence) wants, the conduit has the methods `pay_all`, which sends the
+/// credits that are owed, `leave(PeerStatus)`, which tells the machine that the rank leaves, and
+/// `rest(Option<Instant>, WaitReason)`, which idles unless something has come that lets the wait end.
 #[macro_export]
 macro_rules! membership {
     ($conduit:ident) => {
@@ -154,10 +154,11 @@ macro_rules! membership {
     };
 }
 
-/// What every conduit's `Transport` has alike, within its `impl`: `Memory`, `limits`, `reply_detached`, `segment`, `segment_len`,
-/// `bare_credits`.
+/// What every conduit's `Transport` has alike, within its `impl`: `Memory`, `limits`, `reply_detached`, `segment`,
+/// `segment_len`, `bare_credits`.
 ///
-/// The conduit has the fields `limits`, `segment` and `bare_given`; `ConduitReplyPath::of_key` makes a reply path of a key.
+/// The conduit has the fields `limits`, `segment` and `bare_given`; `ConduitReplyPath::of_key` makes a reply path
+/// of a key.
 #[macro_export]
 macro_rules! transport_items {
     () => {

@@ -8,7 +8,8 @@ use am_core::{Peer, Words};
 pub struct SpareBuffers(Vec<Vec<u8>>);
 
 impl SpareBuffers {
-    /// A buffer of `len` bytes, all zero. Allocates if there is none, or the last one that came back was never as large.
+    /// A buffer of `len` bytes, all zero. Allocates if there is none, or the last one that came back was never as
+    /// large.
     pub fn take(&mut self, len: usize) -> Vec<u8> {
         let mut buffer = self.0.pop().unwrap_or_default();
         buffer.clear();

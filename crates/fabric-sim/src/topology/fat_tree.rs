@@ -1,5 +1,5 @@
-//! Fat trees: k-ary n-trees (Petrini and Vanneschi, 1997), with fewer links than nodes above the lowest switches where
-//! they are oversubscribed.
+//! Fat trees: k-ary n-trees (Petrini and Vanneschi, 1997), with fewer links than nodes above the lowest switches
+//! where they are oversubscribed.
 
 /// A k-ary n-tree. Level 0 are the nodes; a switch of level `l` stands above `arity^l` nodes, and
 /// there are as many of these sets as there are switches of one position.

@@ -1,7 +1,7 @@
 //! Arbitrary graphs from a file.
 //!
-//! One link (a cable, for both directions) a line: two ends, and the name of its class if it has one. A number is a node, any other
-//! word a switch; `#` begins a comment.
+//! One link (a cable, for both directions) a line: two ends, and the name of its class if it has one. A number is
+//! a node, any other word a switch; `#` begins a comment.
 //!
 //! ```text
 //! 0 left

@@ -57,8 +57,8 @@ impl Grid {
         (place >> (16 * dim)) as u32 & 0xffff
     }
 
-    /// For each dimension whether a way of half its extent goes up: so that over all pairs both ways carry the same,
-    /// and the packets of a pair stay on one.
+    /// For each dimension whether a way of half its extent goes up: so that over all pairs both ways carry the
+    /// same, and the packets of a pair stay on one.
     pub(crate) fn ties(&self, from: u32, to: u32) -> u32 {
         if !self.wraps {
             return 0;
@@ -115,8 +115,8 @@ impl Grid {
         }
     }
 
-    /// Virtual channels that keep the links of a dimension's circle from waiting for each other: one more where a way can go
-    /// over the circle's end and further.
+    /// Virtual channels that keep the links of a dimension's circle from waiting for each other: one more where a
+    /// way can go over the circle's end and further.
     pub(crate) fn circles(&self) -> u32 {
         let least = if self.one_way { 3 } else { 4 };
         1 + u32::from(self.wraps && self.dims.iter().any(|extent| *extent >= least))

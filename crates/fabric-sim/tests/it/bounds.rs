@@ -1,5 +1,5 @@
-//! Bounds of physics: no pattern of traffic puts more into a node, takes more out of one, or sends more over a cut than there
-//! is room for, and no packet is faster than its way is long.
+//! Bounds of physics: no pattern of traffic puts more into a node, takes more out of one, or sends more over a cut
+//! than there is room for, and no packet is faster than its way is long.
 
 use fabric_sim::{Config, LinkParameters, Mailbox, PortParameters, Sim, Topology};
 use proptest::prelude::*;
@@ -16,7 +16,8 @@ fn at_most(bytes: f64, us: f64, mb_s: f64) -> bool {
 /// What a message is: who sends it, to whom, how long it is, and how long its sender waits before.
 type Message = (u32, u32, u32, u64);
 
-/// Sends the messages, each rank its own in order; returns for each message its latency, and when the last one came.
+/// Sends the messages, each rank its own in order; returns for each message its latency, and when the last one
+/// came.
 fn play(config: &Config, messages: &[Message]) -> (Vec<(u32, u32, u32, u64)>, f64) {
     let all = messages.to_vec();
     let report = Sim::run(config, move |rank: Rank<'_>| {

@@ -8,7 +8,8 @@ mod faults;
 mod machine_files;
 mod networks;
 
-/// Held by tests of so many ranks that two of them at a time would need more memory mappings than a process may have.
+/// Held by tests of so many ranks that two of them at a time would need more memory mappings than a process may
+/// have.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

@@ -1,4 +1,5 @@
-//! Networks as programs see them: classes of links, ways around what is busy, placements, and what halves can exchange.
+//! Networks as programs see them: classes of links, ways around what is busy, placements, and what halves can
+//! exchange.
 
 use fabric_sim::{Algorithm, Config, LinkParameters, Placement, Report, Routing, Sim, Topology};
 use std::fs;
