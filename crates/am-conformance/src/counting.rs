@@ -26,8 +26,8 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
 
-/// How often this thread has asked for memory, first or anew, since it began. Stays 0 unless [`CountingAllocator`] is the
-/// program's allocator.
+/// How often this thread has asked for memory, first or anew, since it began. Stays 0 unless [`CountingAllocator`]
+/// is the program's allocator.
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
@@ -37,8 +37,8 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|requests| requests.set(requests.get() + 1));
 }
 
-// SAFETY: every method hands its arguments to the system's allocator and its result back; counting allocates nothing, since
-// the counter needs neither initialisation nor a destructor.
+// SAFETY: every method hands its arguments to the system's allocator and its result back; counting allocates
+// nothing, since the counter needs neither initialisation nor a destructor.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

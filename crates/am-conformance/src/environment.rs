@@ -1,4 +1,5 @@
-//! Item 14: arguments and variables that a careless launcher would break, and the check that they reached a rank unharmed.
+//! Item 14: arguments and variables that a careless launcher would break, and the check that they reached a rank
+//! unharmed.
 
 use crate::world::{Verdict, ensure, equal};
 use std::ffi::{OsStr, OsString};

@@ -1,8 +1,9 @@
-//! A transport of any kind behind a trait object, so that the cases are compiled once and not for each transport anew.
+//! A transport of any kind behind a trait object, so that the cases are compiled once and not for each transport
+//! anew.
 //!
-//! [`Local`] takes every transport; [`Sendable`] can go from thread to thread. What a call costs more than on the transport
-//! itself: an indirect call, and an allocation for each reserved message. Tests that count allocations use the transport
-//! itself.
+//! [`Local`] takes every transport; [`Sendable`] can go from thread to thread. What a call costs more than on the
+//! transport itself: an indirect call, and an allocation for each reserved message. Tests that count allocations
+//! use the transport itself.
 
 use crate::cases::Threaded;
 use am_core::address::Shape;

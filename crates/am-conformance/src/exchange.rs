@@ -1,5 +1,5 @@
-//! Two ranks that send each other every kind of message, and how often that allocates: what the tests of allocation of all
-//! transports have in common.
+//! Two ranks that send each other every kind of message, and how often that allocates: what the tests of
+//! allocation of all transports have in common.
 
 use crate::counting::allocations;
 use am_core::{Address, Endpoint, Handlers, Payload, PayloadWriter, Rank, Request, Span, Token, Transport};
@@ -15,8 +15,8 @@ pub struct Heard {
     buffer: Vec<u8>,
 }
 
-/// One of two ranks that send each other every kind of message. Requests are answered by replies of their own kind, with the
-/// payload and the value that came. Methods panic when a call on the endpoint fails.
+/// One of two ranks that send each other every kind of message. Requests are answered by replies of their own
+/// kind, with the payload and the value that came. Methods panic when a call on the endpoint fails.
 #[derive(Debug)]
 pub struct Exchange<T: Transport> {
     endpoint: Endpoint<T, Heard>,
@@ -130,8 +130,8 @@ impl<T: Transport> Exchange<T> {
         self.endpoint.wait_until(|heard| heard.answers + missing >= asked).expect("answers come");
     }
 
-    /// Plays a round so many times to warm up, and as many times again; returns how often this thread has asked for memory in
-    /// the second half. In simulations that is all ranks together.
+    /// Plays a round so many times to warm up, and as many times again; returns how often this thread has asked
+    /// for memory in the second half. In simulations that is all ranks together.
     pub fn allocations(mut self, rounds: u64, mut play: impl FnMut(&mut Self, u64)) -> u64 {
         (0..rounds).for_each(|round| play(&mut self, round));
         let before = allocations();

@@ -1,15 +1,16 @@
 //! The suite that every active-message transport passes, generic over [`am_core::Transport`].
 //!
-//! A [`Case`] is a function that each rank of a job runs with its own transport: it attaches, exchanges messages, and
-//! says what it found wrong. [`all_cases`] lists them by the items of the conformance list; [`run`] plays the ranks as
-//! threads of this process, for any [`Fabric`]; a simulation plays them itself, by [`run_with`]; a program that has its
-//! ranks as processes runs [`Case::run`] in each, and checks what a launcher passes on with [`check_surroundings`]
-//! (item 14).
+//! A [`Case`] is a function that each rank of a job runs with its own transport: it attaches, exchanges messages,
+//! and says what it found wrong. [`all_cases`] lists them by the items of the conformance list; [`run`] plays the
+//! ranks as threads of this process, for any [`Fabric`]; a simulation plays them itself, by [`run_with`]; a
+//! program that has its ranks as processes runs [`Case::run`] in each, and checks what a launcher passes on with
+//! [`check_surroundings`] (item 14).
 //!
-//! The cases are compiled once, for a transport behind a trait object; [`concrete_cases`] are the few that run over the
-//! transport's own type too.
+//! The cases are compiled once, for a transport behind a trait object; [`concrete_cases`] are the few that run
+//! over the transport's own type too.
 //!
-//! Every case exists in a quick [`Profile`] and a full one. They differ in repetitions alone, never in sizes or cases.
+//! Every case exists in a quick [`Profile`] and a full one. They differ in repetitions alone, never in sizes or
+//! cases.
 //!
 //! ```
 //! use am_conformance::{Loopback, Plan, Profile, all_cases, run};
@@ -20,8 +21,8 @@
 //!
 //! # What a transport must offer
 //!
-//! Segments of one size on all ranks, at least 4 KiB for a small job; Medium messages of at least 64 bytes with sixteen
-//! arguments, also at its smallest buffers.
+//! Segments of one size on all ranks, at least 4 KiB for a small job; Medium messages of at least 64 bytes with
+//! sixteen arguments, also at its smallest buffers.
 
 mod case;
 mod cases;

@@ -1,4 +1,5 @@
-//! How many messages of a pair come before one that was sent earlier: for transports that can be told not to keep the order.
+//! How many messages of a pair come before one that was sent earlier: for transports that can be told not to keep
+//! the order.
 
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Span, Token, Transport};
 
@@ -12,8 +13,8 @@ pub struct PairOrder {
 }
 
 impl PairOrder {
-    /// The program of ranks 0 and 1: rank 0 sends `count` Short, Medium and Long requests in turn, which rank 1 answers
-    /// in one of three ways. If they `compute` between their calls, messages pile up now and then.
+    /// The program of ranks 0 and 1: rank 0 sends `count` Short, Medium and Long requests in turn, which rank 1
+    /// answers in one of three ways. If they `compute` between their calls, messages pile up now and then.
     ///
     /// # Panics
     /// If the transport refuses anything.
@@ -58,8 +59,8 @@ impl PairOrder {
         endpoint.finish().expect("both ranks finish")
     }
 
-    /// How many requests were handled, and how many replies came, before one that was sent earlier, out of what ranks 0
-    /// and 1 have seen. Replies are sent in the order in which requests are handled.
+    /// How many requests were handled, and how many replies came, before one that was sent earlier, out of what
+    /// ranks 0 and 1 have seen. Replies are sent in the order in which requests are handled.
     ///
     /// # Panics
     /// If a message is missing.

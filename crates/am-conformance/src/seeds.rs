@@ -19,8 +19,8 @@ const NUMBERS: [&str; 10] = [
     "nan",
 ];
 
-/// Calls `target` with every seed of `fuzz/seeds/NAME`, then with `mutations` inputs that are made of these: always the same
-/// ones. An input that makes it panic is printed, and the panic goes on.
+/// Calls `target` with every seed of `fuzz/seeds/NAME`, then with `mutations` inputs that are made of these:
+/// always the same ones. An input that makes it panic is printed, and the panic goes on.
 ///
 /// # Panics
 /// If `target` does, or if there are no seeds.

@@ -1,5 +1,5 @@
-//! What the suite over simulations has in common: a rank's part of a case, what went wrong with all of them, and cases on
-//! machines that are drawn from seeds.
+//! What the suite over simulations has in common: a rank's part of a case, what went wrong with all of them, and
+//! cases on machines that are drawn from seeds.
 
 use crate::case::{Buffers, Description, judge};
 use crate::cases::{descriptions, run_part};
@@ -11,7 +11,8 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Plays one rank's part of a case with its transport, which may borrow; returns what it found wrong. Catches panics.
+/// Plays one rank's part of a case with its transport, which may borrow; returns what it found wrong. Catches
+/// panics.
 pub fn play_part<T: Transport>(case: &Description, world: &World, transport: T) -> Option<String> {
     judge(case, catch_unwind(AssertUnwindSafe(|| run_part(case, world, vec![transport]))))
 }
@@ -42,8 +43,8 @@ pub trait SimConduit {
     /// Another machine, other sizes and other faults for every seed.
     fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (Self::Machine, Self::Config);
 
-    /// Runs all ranks of a case, each by [`play_part`]; returns the [`problems`]. A program that polls for ever must come
-    /// to an end.
+    /// Runs all ranks of a case, each by [`play_part`]; returns the [`problems`]. A program that polls for ever
+    /// must come to an end.
     fn run(case: &Description, machine: Self::Machine, config: &Self::Config, world: &World) -> Vec<String>;
 }
 
@@ -79,8 +80,8 @@ pub fn run_simulated_seeds<C: SimConduit>(seeds: Range<u64>) {
     });
 }
 
-/// Runs one case, by name, on the machine that a seed draws: for what a seed of [`run_simulated_seeds`] once found, which would draw another
-/// case when the list of cases changes.
+/// Runs one case, by name, on the machine that a seed draws: for what a seed of [`run_simulated_seeds`] once
+/// found, which would draw another case when the list of cases changes.
 ///
 /// # Panics
 /// With what went wrong, or if no case is called like that.
@@ -91,7 +92,8 @@ pub fn run_simulated_case<C: SimConduit>(name: &str, ranks: u32, seed: u64) {
     assert!(found.is_empty(), "seed {seed}, {name} on {ranks} ranks: {}", found.join("\n"));
 }
 
-/// The program of a rank of a job that ends in a deadlock: rank 1 waits for what nobody sends, and the others for its end.
+/// The program of a rank of a job that ends in a deadlock: rank 1 waits for what nobody sends, and the others for
+/// its end.
 ///
 /// # Panics
 /// If the rank cannot attach.
@@ -104,8 +106,8 @@ pub fn wait_in_vain<T: Transport>(transport: T) {
     let _ = endpoint.finish();
 }
 
-/// Choices drawn from a seed, as the digits of a mixed base: neighbouring seeds differ in everything, and every combination
-/// of choices comes.
+/// Choices drawn from a seed, as the digits of a mixed base: neighbouring seeds differ in everything, and every
+/// combination of choices comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw(u64);
 
@@ -144,9 +146,9 @@ pub fn chosen_seeds(count: u64) -> Range<u64> {
     first..first + number("AM_CONFORMANCE_SEEDS").unwrap_or(count)
 }
 
-/// Runs one case for each seed, all cases in turn, with 1, 2, 3 and 5 ranks in turn, or as many as the case needs. `play` gets
-/// the seed too, to draw a machine from, and returns what went wrong. Seeds of cases whose name does not contain
-/// `AM_CONFORMANCE_ONLY` are left out.
+/// Runs one case for each seed, all cases in turn, with 1, 2, 3 and 5 ranks in turn, or as many as the case needs.
+/// `play` gets the seed too, to draw a machine from, and returns what went wrong. Seeds of cases whose name does
+/// not contain `AM_CONFORMANCE_ONLY` are left out.
 ///
 /// # Panics
 /// With all that went wrong, and the seeds that repeat it.
@@ -166,8 +168,8 @@ pub fn run_seeds(seeds: Range<u64>, mut play: impl FnMut(&Description, u32, &Wor
     assert!(all.is_empty(), "{} problems:\n{}", all.len(), all.join("\n"));
 }
 
-/// What the suites over all simulated conduits have: the [`SimConduit`], `conforms`, the tests over seeds, the full suite, and that a
-/// deadlock names the ranks.
+/// What the suites over all simulated conduits have: the [`SimConduit`], `conforms`, the tests over seeds, the
+/// full suite, and that a deadlock names the ranks.
 ///
 /// | field | is |
 /// |---|---|
@@ -178,7 +180,8 @@ pub fn run_seeds(seeds: Range<u64>, mut play: impl FnMut(&Description, u32, &Wor
 /// | `full` | names and configurations of the full suite, and its machine by the number of ranks |
 /// | `deadlocks` | machines of three ranks and configurations, on which a wait for nothing is a deadlock |
 ///
-/// The crate depends on `fabric_sim`; `AM_CONFORMANCE_FIRST` and `AM_CONFORMANCE_SEEDS` choose the seeds of the `many_seeds` test.
+/// The crate depends on `fabric_sim`; `AM_CONFORMANCE_FIRST` and `AM_CONFORMANCE_SEEDS` choose the seeds of the
+/// `many_seeds` test.
 #[macro_export]
 macro_rules! sim_suite {
     (

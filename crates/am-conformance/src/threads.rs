@@ -27,7 +27,8 @@ pub trait Fabric: Send + Sync + 'static {
     /// If it cannot.
     fn create(&self, ranks: u32, needs: &Needs) -> Self::Job;
 
-    /// Joins a job as one rank; returns the transports of the rank's endpoints. Called once per rank, on its thread.
+    /// Joins a job as one rank; returns the transports of the rank's endpoints. Called once per rank, on its
+    /// thread.
     ///
     /// # Panics
     /// If it cannot.
@@ -51,7 +52,8 @@ pub struct Plan {
     pub ranks: Vec<u32>,
     /// Run only the cases whose name contains this text.
     pub only: Option<String>,
-    /// Run about one case in so many, drawn from seed, variant and name, so that many seeds cover all of them often; 1 for all.
+    /// Run about one case in so many, drawn from seed, variant and name, so that many seeds cover all of them
+    /// often; 1 for all.
     pub share: u64,
     /// What the run varies, so that each variant draws other cases; may be empty.
     pub variant: String,
@@ -79,8 +81,9 @@ impl Plan {
         }
     }
 
-    /// About one case in three, others for each variant: for the second and later configurations of a transport whose first one
-    /// runs all cases. `AM_CONFORMANCE_SHARE=1` runs all cases of every variant, and so does `AM_CONFORMANCE_ONLY`.
+    /// About one case in three, others for each variant: for the second and later configurations of a transport
+    /// whose first one runs all cases. `AM_CONFORMANCE_SHARE=1` runs all cases of every variant, and so does
+    /// `AM_CONFORMANCE_ONLY`.
     ///
     /// # Panics
     /// If the variable holds no number.
@@ -143,9 +146,9 @@ pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) ->
     report
 }
 
-/// Runs the cases of [`cases`](crate::cases) by a function that plays all ranks of one case, as a simulation does: each
-/// rank calls [`run_part`](crate::run_part), and [`judge`] tells what its outcome means. The function returns what went
-/// wrong, a text per rank. The cases in which a rank has threads are left out, which the report says.
+/// Runs the cases of [`cases`](crate::cases) by a function that plays all ranks of one case, as a simulation does:
+/// each rank calls [`run_part`](crate::run_part), and [`judge`] tells what its outcome means. The function returns
+/// what went wrong, a text per rank. The cases in which a rank has threads are left out, which the report says.
 pub fn run_with(
     fabric: impl Into<String>,
     plan: &Plan,

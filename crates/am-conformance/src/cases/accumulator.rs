@@ -1,7 +1,7 @@
 //! Item 11: a lock token on rank 0 guards an accumulator on the last rank.
 //!
-//! The lock is granted in the order of tickets: rank `r` of `n` draws ticket `i n + r` in iteration `i`. Whoever holds it
-//! reads the accumulator, adds `r + 1`, and passes the lock on; so the value read is known in advance.
+//! The lock is granted in the order of tickets: rank `r` of `n` draws ticket `i n + r` in iteration `i`. Whoever
+//! holds it reads the accumulator, adds `r + 1`, and passes the lock on; so the value read is known in advance.
 
 use crate::world::{Findings, Verdict, World, equal};
 use am_core::{Address, Endpoint, Handlers, Payload, PendingReply, Rank, Reply, Token, Transport};

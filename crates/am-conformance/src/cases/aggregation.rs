@@ -134,7 +134,8 @@ pub(super) fn all_ways<T: Transport>(world: &World, transport: T) -> Verdict {
     Ok(())
 }
 
-/// Whether an error is about the victim, or about another rank that has left because of it, which may be known first.
+/// Whether an error is about the victim, or about another rank that has left because of it, which may be known
+/// first.
 fn blames(error: &AggregateError, victim: Rank) -> bool {
     match error.loss() {
         Some((rank, LossCause::Panicked)) => rank == victim,

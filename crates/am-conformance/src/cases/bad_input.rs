@@ -1,5 +1,5 @@
-//! Item 10, wrong calls: each a typed error that carries the numbers; nothing is sent, nothing is lost, and the endpoint
-//! works on.
+//! Item 10, wrong calls: each a typed error that carries the numbers; nothing is sent, nothing is lost, and the
+//! endpoint works on.
 
 use super::{left, right};
 use crate::world::{Failure, Findings, Verdict, World, ensure, equal};

@@ -1,6 +1,6 @@
-//! Item 24, calls: every rank makes calls that the seed draws, to all ranks and of all kinds, some of which it drops or gives little
-//! time; settings differ from rank to rank. A model that knows no network says how each call may end, and how often each rank must
-//! have received each request.
+//! Item 24, calls: every rank makes calls that the seed draws, to all ranks and of all kinds, some of which it
+//! drops or gives little time; settings differ from rank to rank. A model that knows no network says how each call
+//! may end, and how often each rank must have received each request.
 
 use crate::random::{mix, pattern};
 use crate::world::{Failure, Findings, Verdict, World, ensure, equal};
@@ -454,8 +454,8 @@ fn one_way_calls_arrive<T: Transport>(world: &World, endpoint: &mut Ranks<T>, ha
     Ok(())
 }
 
-/// The last rank panics amid calls from and to everyone: calls to it fail and name it, what was worked on for it is dropped, and
-/// the survivors' calls to each other go on.
+/// The last rank panics amid calls from and to everyone: calls to it fail and name it, what was worked on for it
+/// is dropped, and the survivors' calls to each other go on.
 pub(super) fn lost<T: Transport>(world: &World, transport: T) -> Verdict {
     let config = CallConfig::new().receive_bytes(10_000).max_bytes(1 << 20);
     let (mut endpoint, handles) = attach(world, transport, config)?;

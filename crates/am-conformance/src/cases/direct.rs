@@ -60,7 +60,8 @@ pub(super) fn direct_access<T: Transport>(world: &World, transport: T) -> Verdic
     Ok(endpoint.finish()?)
 }
 
-/// Every endpoint has an auxiliary segment of its own, beside the segment of its rank, and those who see it see the same.
+/// Every endpoint has an auxiliary segment of its own, beside the segment of its rank, and those who see it see
+/// the same.
 pub(super) fn auxiliary<T: Transport>(world: &World, transport: T) -> Verdict {
     let me = transport.local_peer();
     let mut endpoint = world.attach(transport, Handlers::<()>::new(), ())?;

@@ -1,5 +1,5 @@
-//! Item 13, how ranks end: together, one before the others, by a panic, before they attached, or not at all. The others
-//! get an error that names the rank, and never hang. The victim is always the last rank.
+//! Item 13, how ranks end: together, one before the others, by a panic, before they attached, or not at all. The
+//! others get an error that names the rank, and never hang. The victim is always the last rank.
 
 use super::{last, pause, right};
 use crate::case::unwind;
@@ -9,8 +9,8 @@ use am_core::{
     Span, Token, Transport, WaitError,
 };
 
-/// Fails unless an error tells that the victim was lost, or that another rank has left, which it did because of the victim:
-/// between hosts news arrives in any order.
+/// Fails unless an error tells that the victim was lost, or that another rank has left, which it did because of
+/// the victim: between hosts news arrives in any order.
 fn blames(what: &str, error: &PollError, victim: Rank, cause: LossCause) -> Verdict {
     let expected = PollError::PeerLost { rank: victim, cause };
     let follower = |rank: Rank, cause| rank != victim && cause == LossCause::Left;
@@ -244,8 +244,8 @@ pub(super) fn survivors_work_on<T: Transport>(world: &World, transport: T) -> Ve
 /// How long survivors wait for a rank that hangs.
 const PATIENCE: Span = Span::from_millis(200);
 
-/// The victim hangs: it neither polls nor ends while the others are in a barrier and send to it. Their patience ends,
-/// and the stall reports name the rank.
+/// The victim hangs: it neither polls nor ends while the others are in a barrier and send to it. Their patience
+/// ends, and the stall reports name the rank.
 pub(super) fn hangs<T: Transport>(world: &World, transport: T) -> Verdict {
     let (mut endpoint, table) = attach(world, transport)?;
     let (me, victim) = (endpoint.rank(), last(endpoint.shape()));

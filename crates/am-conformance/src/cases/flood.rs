@@ -1,4 +1,5 @@
-//! Item 8: floods at the smallest buffers: everyone against everyone, all against one, and a rank that rarely polls.
+//! Item 8: floods at the smallest buffers: everyone against everyone, all against one, and a rank that rarely
+//! polls.
 
 use super::pause;
 use crate::random::pattern;
@@ -103,8 +104,8 @@ pub(super) fn incast<T: Transport>(world: &World, transport: T) -> Verdict {
     state.findings.verdict()
 }
 
-/// The last rank polls rarely and one message at a time, while all others send to it as fast as they may. It ends, and
-/// what waits for the slow rank is bounded by the buffers, not by the number of messages.
+/// The last rank polls rarely and one message at a time, while all others send to it as fast as they may. It ends,
+/// and what waits for the slow rank is bounded by the buffers, not by the number of messages.
 pub(super) fn rarely_polling<T: Transport>(world: &World, transport: T) -> Verdict {
     let (mut endpoint, Table { ask, .. }) = attach(world, transport)?;
     let slow = Rank(endpoint.ranks() - 1);
@@ -139,8 +140,8 @@ pub(super) fn rarely_polling<T: Transport>(world: &World, transport: T) -> Verdi
 /// More than any buffers hold.
 const PLENTY: u32 = 1_000_000;
 
-/// A rank that sends to itself without polling is refused at some point, for want of room for requests or for replies,
-/// and can go on after polling.
+/// A rank that sends to itself without polling is refused at some point, for want of room for requests or for
+/// replies, and can go on after polling.
 pub(super) fn refused_when_full<T: Transport>(world: &World, transport: T) -> Verdict {
     let (mut endpoint, Table { ask, note }) = attach(world, transport)?;
     let me = endpoint.rank();

@@ -74,7 +74,8 @@ pub(super) fn typed_access<T: Transport>(world: &World, transport: T) -> Verdict
     let mut random = world.random(u64::from(me.0));
     let to = right(shape, me);
     let row = mine(&endpoint, &all, to);
-    // The limits towards near and far neighbours differ: everyone uses the smallest and the largest, so that all put equally often.
+    // The limits towards near and far neighbours differ: everyone uses the smallest and the largest, so that all
+    // put equally often.
     let mut lens = Vec::new();
     for limit in limits(&endpoint, to) {
         let [least, most] = endpoint.minima([limit, !limit])?;

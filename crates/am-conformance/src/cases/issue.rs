@@ -1,5 +1,5 @@
-//! Item 7: thousands of operations issued without blocking, to ranks that poll only now and then; nothing is lost and
-//! nothing arrives twice, however a refusal is met.
+//! Item 7: thousands of operations issued without blocking, to ranks that poll only now and then; nothing is lost
+//! and nothing arrives twice, however a refusal is met.
 
 use super::breathe;
 use crate::random::{Random, pattern};

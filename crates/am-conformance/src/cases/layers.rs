@@ -1,5 +1,5 @@
-//! Item 16, layers: two libraries that know nothing of each other share an endpoint with the program, and get on inside
-//! whatever the program waits for.
+//! Item 16, layers: two libraries that know nothing of each other share an endpoint with the program, and get on
+//! inside whatever the program waits for.
 
 use super::right;
 use crate::world::{Verdict, World, ensure, equal};
@@ -12,8 +12,8 @@ use am_core::{
 /// Questions that a rank has under way at once.
 const ASKED: u64 = 4;
 
-/// A layer whose messages visit all ranks in turn and come home. A message carries the rank that it comes home to, the hops
-/// that are left, and the sum of the ranks visited.
+/// A layer whose messages visit all ranks in turn and come home. A message carries the rank that it comes home to,
+/// the hops that are left, and the sum of the ranks visited.
 struct Tours {
     visit: Request<(u32, u32, u64)>,
     /// At most one tour per rank is on its way.

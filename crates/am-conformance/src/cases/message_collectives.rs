@@ -1,4 +1,5 @@
-//! Item 23, collective operations as two-sided messages: random ones on two communicators by each protocol, against models.
+//! Item 23, collective operations as two-sided messages: random ones on two communicators by each protocol,
+//! against models.
 
 use super::messages::{Ranks, attach};
 use crate::random::{Random, mix};

@@ -1,5 +1,5 @@
-//! Item 23, two-sided messages: rounds of random messages whose receives are posted before or after they come, with and without
-//! wildcards, probed or not. No two messages that a receive could get overtake each other.
+//! Item 23, two-sided messages: rounds of random messages whose receives are posted before or after they come,
+//! with and without wildcards, probed or not. No two messages that a receive could get overtake each other.
 
 use super::partner;
 use crate::random::{Random, mix, pattern};
@@ -88,7 +88,8 @@ fn receive_all<T: Transport>(
         (source, tag)
     };
     let post = |endpoint: &mut Ranks<T>| -> Result<Vec<_>, Failure> {
-        // Sizes are not known in advance where any message may come; one in three receives does not tell the most either.
+        // Sizes are not known in advance where any message may come; one in three receives does not tell the most
+        // either.
         let longest = mine.iter().map(|planned| planned.len).max().unwrap_or(0);
         let mut posted = Vec::new();
         for (index, planned) in mine.iter().enumerate() {
@@ -237,7 +238,8 @@ pub(super) fn protocols<T: Transport>(world: &World, transport: T) -> Verdict {
     Ok(())
 }
 
-/// Pairs post several receives, cancel some while messages for them may be under way, and get as many as were not cancelled.
+/// Pairs post several receives, cancel some while messages for them may be under way, and get as many as were not
+/// cancelled.
 fn cancel<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator) -> Verdict {
     let other = partner(endpoint.shape(), Rank(all.rank())).0;
     let (tag, len) = (77, 6000);

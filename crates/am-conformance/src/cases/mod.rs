@@ -1,7 +1,7 @@
 //! The cases of the suite, one function per case that every rank runs with its own transport; one file per topic.
 //!
-//! Cases use nothing but the transport under test to communicate, no clock and no shared memory, so that ranks may be
-//! threads, processes or coroutines of a simulation.
+//! Cases use nothing but the transport under test to communicate, no clock and no shared memory, so that ranks may
+//! be threads, processes or coroutines of a simulation.
 
 mod accumulator;
 mod aggregation;
@@ -49,7 +49,8 @@ const SMALLEST: Needs = Needs::PLAIN.smallest();
 const SEVERAL: Needs = Needs::PLAIN.ranks(2);
 const OWN: Needs = Needs::PLAIN.endpoints(threads::ENDPOINTS);
 
-/// Makes a table of descriptions and one of codes from one list. The codes are compiled here, for transports of any kind.
+/// Makes a table of descriptions and one of codes from one list. The codes are compiled here, for transports of
+/// any kind.
 macro_rules! suite {
     ($(($item:literal, $name:literal, $about:literal, $needs:expr, $code:path),)*) => {
         static DESCRIPTIONS: &[Description] =
@@ -161,7 +162,8 @@ pub fn cases<T: Transport>() -> Vec<Case<T>> {
     all.map(|(description, code)| Case::new(*description, Code::Erased(*code))).collect()
 }
 
-/// The cases in which a rank has threads; these transports can go from thread to thread. They run behind a trait object.
+/// The cases in which a rank has threads; these transports can go from thread to thread. They run behind a trait
+/// object.
 pub fn threaded_cases<T: Threaded>() -> Vec<Case<T>> {
     let [shared, own] = THREADED_DESCRIPTIONS;
     let own_code = |world: &World, transports: Vec<T>| {
@@ -176,8 +178,9 @@ pub fn threaded_cases<T: Threaded>() -> Vec<Case<T>> {
     ]
 }
 
-/// The cases that see most of a transport's own types, its slots and its memory, without a trait object between: what the
-/// compiler makes of the core and this transport together is not what it makes of either and a trait object.
+/// The cases that see most of a transport's own types, its slots and its memory, without a trait object between:
+/// what the compiler makes of the core and this transport together is not what it makes of either and a trait
+/// object.
 pub fn concrete_cases<T: Transport>() -> Vec<Case<T>> {
     let case = |name, code: fn(&World, T) -> Verdict| Case::new(*described(name), Code::Single(code));
     vec![

@@ -1,5 +1,5 @@
-//! Item 9: requests of a pair are handled in the order they were sent, and replies likewise, where the transport says
-//! so; everywhere each exactly once.
+//! Item 9: requests of a pair are handled in the order they were sent, and replies likewise, where the transport
+//! says so; everywhere each exactly once.
 
 use crate::world::{Findings, Verdict, World, equal};
 use am_core::{Address, Handlers, Payload, Rank, Token, Transport};

@@ -12,8 +12,8 @@ struct State {
     replies: u64,
 }
 
-/// Reservations of all sizes at the smallest buffers: filled back to front, by words and in pieces; most are dropped, and
-/// neither arrive nor use up room.
+/// Reservations of all sizes at the smallest buffers: filled back to front, by words and in pieces; most are
+/// dropped, and neither arrive nor use up room.
 pub(super) fn reservations<T: Transport>(world: &World, transport: T) -> Verdict {
     let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let to = right(shape, me);

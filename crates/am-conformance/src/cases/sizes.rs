@@ -1,8 +1,8 @@
 //! Items 2 and 3: Medium and Long messages of every size, up to sixteen under way, and of no size at all.
 //!
-//! The ranks pair up and exchange messages whose every byte is a function of iteration, chunk, sender and position.
-//! For Long messages each segment falls into three parts: what requests bring, what replies bring, and sources. Sizes
-//! beyond a third of a segment go one at a time, so that nothing overlaps.
+//! The ranks pair up and exchange messages whose every byte is a function of iteration, chunk, sender and
+//! position. For Long messages each segment falls into three parts: what requests bring, what replies bring, and
+//! sources. Sizes beyond a third of a segment go one at a time, so that nothing overlaps.
 
 use super::{partner, powers_up_to};
 use crate::random::pattern;

@@ -1,5 +1,5 @@
-//! What endpoints count adds up: over all ranks, what was sent was received, and every request that may be answered
-//! ended in a reply or a bare credit.
+//! What endpoints count adds up: over all ranks, what was sent was received, and every request that may be
+//! answered ended in a reply or a bare credit.
 
 use crate::random::pattern;
 use crate::world::{Findings, Verdict, World, equal};

@@ -1,5 +1,5 @@
-//! Item 10, a faulty peer: requests for handlers that don't exist or with other arguments are dropped, reported to the
-//! receiver, and give their credit back.
+//! Item 10, a faulty peer: requests for handlers that don't exist or with other arguments are dropped, reported to
+//! the receiver, and give their credit back.
 
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};

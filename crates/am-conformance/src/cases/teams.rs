@@ -87,7 +87,8 @@ fn operate<T: Transport>(
     }
 }
 
-/// The last rank is lost inside each operation in turn, of small or large messages: the job shrinks by one at a time.
+/// The last rank is lost inside each operation in turn, of small or large messages: the job shrinks by one at a
+/// time.
 fn lost_inside<T: Transport>(world: &World, transport: T, count: usize) -> Verdict {
     let mut endpoint = attach(world, transport, Tuning::default())?;
     let all = Team::world(&mut endpoint)?;

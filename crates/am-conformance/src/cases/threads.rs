@@ -1,5 +1,5 @@
-//! Item 12: one to four threads per rank as senders and pollers, (n, 1), (1, n) and (n, n): on a shared endpoint, and
-//! with an endpoint for each thread.
+//! Item 12: one to four threads per rank as senders and pollers, (n, 1), (1, n) and (n, n): on a shared endpoint,
+//! and with an endpoint for each thread.
 
 use super::{left, right};
 use crate::erased::Sendable;
@@ -81,7 +81,8 @@ fn poll_shared(shared: &SharedEndpoint<Sendable, State>, done: &AtomicBool) -> V
     Ok(())
 }
 
-/// The failures of several threads, all of them: one that lost another may fail before that one. A panic goes on here.
+/// The failures of several threads, all of them: one that lost another may fail before that one. A panic goes on
+/// here.
 fn join_all(threads: Vec<thread::ScopedJoinHandle<'_, Verdict>>) -> Verdict {
     let outcomes = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
     let failures: Vec<String> =

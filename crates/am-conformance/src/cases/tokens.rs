@@ -1,5 +1,5 @@
-//! Item 6: a handler learns the truth about its message: who sent it, request or reply, category, which handler; and
-//! tokens that leave their handler answer later.
+//! Item 6: a handler learns the truth about its message: who sent it, request or reply, category, which handler;
+//! and tokens that leave their handler answer later.
 
 use super::{breathe, left, right};
 use crate::random::pattern;
@@ -12,7 +12,8 @@ struct Facts {
     replies: u64,
 }
 
-/// A full table of 256 request and 256 reply handlers: whichever is named runs, with the right source, category and lane.
+/// A full table of 256 request and 256 reply handlers: whichever is named runs, with the right source, category
+/// and lane.
 pub(super) fn facts<T: Transport>(world: &World, transport: T) -> Verdict {
     let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let (to, source) = (right(shape, me), Address::from(left(shape, me)));
@@ -70,8 +71,8 @@ struct Kept {
     answers: Vec<u32>,
 }
 
-/// Detached tokens: answered in another order, in every category, by another call; a third dropped unanswered, whose
-/// credits return: many more are detached than fit the buffers.
+/// Detached tokens: answered in another order, in every category, by another call; a third dropped unanswered,
+/// whose credits return: many more are detached than fit the buffers.
 pub(super) fn detached<T: Transport>(world: &World, transport: T) -> Verdict {
     let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let (to, bound) = (right(shape, me), transport.limits(transport.local_peer()).default_reply.min(1000));
@@ -117,7 +118,8 @@ pub(super) fn detached<T: Transport>(world: &World, transport: T) -> Verdict {
     state.findings.verdict()
 }
 
-/// Answers what has been kept so far, in random order, except for every third, which it drops; then serves a little.
+/// Answers what has been kept so far, in random order, except for every third, which it drops; then serves a
+/// little.
 fn reply_to_all<T: Transport>(
     endpoint: &mut am_core::Endpoint<T, Kept>,
     answer: Reply<u32>,

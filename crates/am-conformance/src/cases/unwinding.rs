@@ -29,8 +29,8 @@ fn serve<T: Transport>(endpoint: &mut Endpoint<T, State>) -> Verdict {
     }
 }
 
-/// Request handlers that unwind before and after their reply, one-way and reply handlers that unwind; many more than fit
-/// the smallest buffers.
+/// Request handlers that unwind before and after their reply, one-way and reply handlers that unwind; many more
+/// than fit the smallest buffers.
 pub(super) fn unwinding_handlers<T: Transport>(world: &World, transport: T) -> Verdict {
     let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
     let to = right(shape, me);
