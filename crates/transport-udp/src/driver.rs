@@ -1,5 +1,5 @@
-//! What a machine needs from the world: time, a wire, and a place to wait. Sockets are one such world, the simulated
-//! fabric is another; [`MachineTransport`](crate::MachineTransport) makes a transport of either.
+//! What a machine needs from the world: time, a wire, and a place to wait. Sockets are one such world, the
+//! simulated fabric is another; [`MachineTransport`](crate::MachineTransport) makes a transport of either.
 
 use crate::proto::{BorrowedPayload, Machine};
 use am_core::transport::{LossCause, Notify, PeerStatus, PendingKey, ReplyPath, Sink, WaitReason};
@@ -11,8 +11,8 @@ pub trait Driver {
     /// Works on the machine at the present moment.
     fn with<R>(&mut self, work: impl FnOnce(&mut Machine, Instant) -> R) -> R;
 
-    /// Why the endpoint can be used no more, if that is so. Then everybody counts as lost for this reason, and nothing else of
-    /// the driver is called. Asked before every call, so it has to be cheap.
+    /// Why the endpoint can be used no more, if that is so. Then everybody counts as lost for this reason, and
+    /// nothing else of the driver is called. Asked before every call, so it has to be cheap.
     #[inline]
     fn failure(&self) -> Option<LossCause> {
         None
@@ -32,8 +32,8 @@ pub trait Driver {
     /// Size in bytes of a rank's segment, as the job was told at its start.
     fn segment_len(&self, rank: Rank) -> u64;
 
-    /// A message has been accepted. It need not leave at once, but must without further calls: small messages that are sent
-    /// one after the other share datagrams.
+    /// A message has been accepted. It need not leave at once, but must without further calls: small messages that
+    /// are sent one after the other share datagrams.
     fn accepted(&mut self);
 
     /// Takes in what has arrived and lets time act on the machine. Does not block.
@@ -70,7 +70,8 @@ pub trait Driver {
         false
     }
 
-    /// Drives the machine without further calls, and calls `waker` once when something may have come for the program.
+    /// Drives the machine without further calls, and calls `waker` once when something may have come for the
+    /// program.
     fn notify(&mut self, waker: &Waker) -> Notify {
         let _ = waker;
         Notify::Never

@@ -1,13 +1,14 @@
-//! Active messages over UDP, between the ranks of many hosts: authenticated, congestion-controlled, loss-tolerant, fast.
+//! Active messages over UDP, between the ranks of many hosts: authenticated, congestion-controlled, loss-tolerant,
+//! fast.
 //!
-//! Small messages share datagrams, large ones are cut to the path's size, Long payloads go straight to the destination's
-//! segment; everything arrives exactly once and in order per lane ([Order](am_core::Endpoint#order): requests of one endpoint to another are
-//! handled as they were sent, and replies likewise), whatever the network loses, doubles, reorders or
-//! damages. Every datagram is authenticated with keys of the job before anything in it is believed, and encrypted unless
-//! told otherwise.
+//! Small messages share datagrams, large ones are cut to the path's size, Long payloads go straight to the
+//! destination's segment; everything arrives exactly once and in order per lane ([Order](am_core::Endpoint#order):
+//! requests of one endpoint to another are handled as they were sent, and replies likewise), whatever the network
+//! loses, doubles, reorders or damages. Every datagram is authenticated with keys of the job before anything in it
+//! is believed, and encrypted unless told otherwise.
 //!
-//! The protocol is **a state machine with neither socket nor clock** ([`proto`]). [`Udp`] drives it over a socket of its own
-//! per endpoint; the same machine runs on simulated networks in virtual time, with faults from a seed.
+//! The protocol is **a state machine with neither socket nor clock** ([`proto`]). [`Udp`] drives it over a socket
+//! of its own per endpoint; the same machine runs on simulated networks in virtual time, with faults from a seed.
 //!
 //! # Modules
 //!
@@ -23,8 +24,8 @@
 //!
 //! # Example
 //!
-//! Two ranks as threads of one process; ranks of several hosts differ in how they come by the table of addresses: each binds
-//! a socket with [`bind`], tells the others where it listens, and calls [`Udp::join`].
+//! Two ranks as threads of one process; ranks of several hosts differ in how they come by the table of addresses:
+//! each binds a socket with [`bind`], tells the others where it listens, and calls [`Udp::join`].
 //!
 //! ```
 //! use am_core::{Endpoint, HandlerResult, Handlers, Rank};
@@ -54,26 +55,29 @@
 //!
 //! # Who does the work
 //!
-//! The program's thread does, whenever it polls, sends much or waits: one system call per direction and datagram (or per row
-//! of datagrams) and nothing else. Small messages leave with the next poll, flush or wait, or when 24 KiB of them have
-//! gathered. While the program does none of this, a helper thread per endpoint acknowledges, retransmits and keeps sessions
-//! alive; it looks every 2 ms whether the program is at work ([`UdpConfig::absence`]), which costs the program one plain
-//! store per call, an uncontended lock per poll, and one more for every 32 messages of a peer that the poll
-//! delivers. Handlers run without that lock, so the helper does its work while one runs for long.
+//! The program's thread does, whenever it polls, sends much or waits: one system call per direction and datagram
+//! (or per row of datagrams) and nothing else. Small messages leave with the next poll, flush or wait, or when 24
+//! KiB of them have gathered. While the program does none of this, a helper thread per endpoint acknowledges,
+//! retransmits and keeps sessions alive; it looks every 2 ms whether the program is at work
+//! ([`UdpConfig::absence`]), which costs the program one plain store per call, an uncontended lock per poll, and
+//! one more for every 32 messages of a peer that the poll delivers. Handlers run without that lock, so the helper
+//! does its work while one runs for long.
 //!
 //! # Failures of this side
 //!
-//! A panic of the helper thread, or a call in a process that was forked from the endpoint's own, makes every rank count as lost with
-//! [`LossCause::Broken`](am_core::LossCause::Broken) or [`Forked`](am_core::LossCause::Forked): the next poll or wait is that
-//! error, and sending is refused. In a fork, nothing is sent or received, since the child has the parent's keys and counters and no
-//! nonce may be used twice; the endpoint may be dropped there, which its peers do not notice. The parent goes on unharmed, and the child
-//! may join with endpoints of its own. Forks are counted by the C library; one made by a bare system call is not noticed.
+//! A panic of the helper thread, or a call in a process that was forked from the endpoint's own, makes every rank
+//! count as lost with [`LossCause::Broken`](am_core::LossCause::Broken) or [`Forked`](am_core::LossCause::Forked):
+//! the next poll or wait is that error, and sending is refused. In a fork, nothing is sent or received, since the
+//! child has the parent's keys and counters and no nonce may be used twice; the endpoint may be dropped there,
+//! which its peers do not notice. The parent goes on unharmed, and the child may join with endpoints of its own.
+//! Forks are counted by the C library; one made by a bare system call is not noticed.
 //!
 //! # Limits
 //!
-//! Time is counted in picoseconds from the process's first endpoint of a job, and [stands still](am_core::Instant::after) after 213 days.
-//! From then on nobody's silence is noticed, datagrams that are lost are not sent again, waits with a time-out fail
-//! at once, and the helper thread spins. A job ends before that.
+//! Time is counted in picoseconds from the process's first endpoint of a job, and [stands
+//! still](am_core::Instant::after) after 213 days. From then on nobody's silence is noticed, datagrams that are
+//! lost are not sent again, waits with a time-out fail at once, and the helper thread spins. A job ends before
+//! that.
 //!
 //! # Environment
 //!

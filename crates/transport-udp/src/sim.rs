@@ -1,6 +1,6 @@
 //! A small seeded network that drives machines in virtual time: loss, duplication, reordering, corruption, delay,
-//! bandwidth, narrow paths, partitions, and links that differ by direction. The same seed gives the same run. For this crate's own
-//! tests, benches and fuzzers; programs in virtual time use `simulated`.
+//! bandwidth, narrow paths, partitions, and links that differ by direction. The same seed gives the same run. For
+//! this crate's own tests, benches and fuzzers; programs in virtual time use `simulated`.
 //!
 //! Rank 0 asks rank 1 to add, over a network that loses every third datagram.
 //!
@@ -255,8 +255,8 @@ impl Network {
         }
     }
 
-    /// Sends what is to be sent, goes to the next moment at which something happens, at most to `until`, and lets it
-    /// happen. Returns whether anything did.
+    /// Sends what is to be sent, goes to the next moment at which something happens, at most to `until`, and lets
+    /// it happen. Returns whether anything did.
     pub fn step(&mut self, until: Instant) -> bool {
         self.flush();
         let timers = self.machines.iter().flatten().filter_map(Machine::deadline);

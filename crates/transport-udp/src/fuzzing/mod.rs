@@ -1,5 +1,5 @@
-//! What fuzzers and ordinary tests call alike: each target turns bytes into datagrams or operations, and panics if a machine
-//! does what it must not.
+//! What fuzzers and ordinary tests call alike: each target turns bytes into datagrams or operations, and panics if
+//! a machine does what it must not.
 
 #![allow(missing_docs, reason = "for this project's own fuzzers and tests")]
 
@@ -125,8 +125,8 @@ fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices<'_>, recording: &[(Peer, Ve
     }
 }
 
-/// Mutations of a valid session that anybody may have made: without authentication all reach the parsers and the accounts.
-/// Returns how many were taken and how many were found malformed.
+/// Mutations of a valid session that anybody may have made: without authentication all reach the parsers and the
+/// accounts. Returns how many were taken and how many were found malformed.
 pub fn datagrams(data: &[u8]) -> (u64, u64) {
     let mut choices = Choices(data);
     let (mut world, recording) = recorded(u64::from(choices.byte() % 4), Protection::Unauthenticated, 8);
@@ -169,8 +169,8 @@ pub fn datagrams(data: &[u8]) -> (u64, u64) {
     (taken, malformed)
 }
 
-/// The same by somebody without the key: nothing is believed, nothing allocated, nothing answered at length, and the session
-/// goes on. Returns how many datagrams were dropped.
+/// The same by somebody without the key: nothing is believed, nothing allocated, nothing answered at length, and
+/// the session goes on. Returns how many datagrams were dropped.
 pub fn stranger(data: &[u8]) -> u64 {
     let mut choices = Choices(data);
     let (mut world, recording) = recorded(u64::from(choices.byte() % 4), Protection::Encrypted, 6);
@@ -216,8 +216,8 @@ pub fn stranger(data: &[u8]) -> u64 {
     dropped
 }
 
-/// Every operation of the surface in any order on three ranks, with restarts, cuts and departures. In the end all links are
-/// cut, and nobody may hold memory for anybody.
+/// Every operation of the surface in any order on three ranks, with restarts, cuts and departures. In the end all
+/// links are cut, and nobody may hold memory for anybody.
 pub fn operations(data: &[u8]) {
     let mut choices = Choices(data);
     let seed = choices.number();

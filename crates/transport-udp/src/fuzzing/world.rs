@@ -1,4 +1,5 @@
-//! What fuzz targets and the tests of the simulated network share: endpoints with a small application, and its ledger.
+//! What fuzz targets and the tests of the simulated network share: endpoints with a small application, and its
+//! ledger.
 
 use crate::proto::{Batch, Config, Direct, Event, Machine, Secrets};
 use crate::sim::{self, Network, SplitMix64};

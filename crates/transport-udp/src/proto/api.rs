@@ -54,8 +54,8 @@ impl Machine {
         self.shared.bare_given
     }
 
-    /// What is known of a peer. That it has finished is known as soon as all that it sent before can be polled; a loss, when
-    /// a poll has come upon it.
+    /// What is known of a peer. That it has finished is known as soon as all that it sent before can be polled; a
+    /// loss, when a poll has come upon it.
     pub fn status(&self, peer: Peer) -> PeerStatus {
         let Some(slot) = self.slots.get(peer.index()) else { return PeerStatus::Active };
         let said = || slot.session.as_ref()?.has_said_all().filter(|leave| leave.how == Departure::Finished as u8);
@@ -172,9 +172,9 @@ impl Machine {
         session.admit(&self.shared, length(&message, len), cost_of(room))
     }
 
-    /// Takes note of how a peer has ended, from a source outside the protocol, such as the job's launcher. What such a peer
-    /// had sent and is not delivered yet is dropped, unless its farewell has come and nothing is missing before it: then it
-    /// ends as it says.
+    /// Takes note of how a peer has ended, from a source outside the protocol, such as the job's launcher. What
+    /// such a peer had sent and is not delivered yet is dropped, unless its farewell has come and nothing is
+    /// missing before it: then it ends as it says.
     pub fn declare(&mut self, now: Instant, peer: Peer, status: PeerStatus) {
         let said_all = |slot: &Slot| slot.session.as_ref().is_some_and(|session| session.has_said_all().is_some());
         let fresh = self.slots.get(peer.index()).is_some_and(|slot| slot.ended.is_none() && !said_all(slot));
@@ -223,8 +223,8 @@ impl Machine {
         self.submit(now, to, Message { kind, handler: head.handler, room }, args, &[], Some(len))
     }
 
-    /// Takes bytes of the Long payload that is under way to a peer, as many as are missing and there is room for now;
-    /// returns how many. More room comes with acknowledgements.
+    /// Takes bytes of the Long payload that is under way to a peer, as many as are missing and there is room for
+    /// now; returns how many. More room comes with acknowledgements.
     ///
     /// # Errors
     /// [`Refused::Gone`] if the peer is gone, and the message with it.
@@ -244,9 +244,10 @@ impl Machine {
         Ok(len)
     }
 
-    /// Takes the rest of the Long payload that is under way to a peer, if what is not acknowledged of it, and of earlier ones,
-    /// fits [`ProtocolConfig::bulk_queue`](super::ProtocolConfig::bulk_queue); returns whether it did. Otherwise nothing is
-    /// copied, and [`Machine::transmit_lent`] sends from the payload itself as much as may leave; ask again when acknowledgements have come.
+    /// Takes the rest of the Long payload that is under way to a peer, if what is not acknowledged of it, and of
+    /// earlier ones, fits [`ProtocolConfig::bulk_queue`](super::ProtocolConfig::bulk_queue); returns whether it
+    /// did. Otherwise nothing is copied, and [`Machine::transmit_lent`] sends from the payload itself as much as
+    /// may leave; ask again when acknowledgements have come.
     ///
     /// # Errors
     /// [`Refused::Gone`] if the peer is gone, and the message with it.
@@ -315,7 +316,8 @@ impl Machine {
         self.departing
     }
 
-    /// Opens sessions with all peers that there is none with, so that they learn of a leave that they do not expect.
+    /// Opens sessions with all peers that there is none with, so that they learn of a leave that they do not
+    /// expect.
     pub fn connect_to_say_farewell(&mut self, now: Instant) {
         for index in 0..self.slots.len() as u32 {
             if Peer(index) != self.shared.config.me {
@@ -324,8 +326,8 @@ impl Machine {
         }
     }
 
-    /// Whether all that was sent to peers that are still there has been acknowledged, and no session is being opened. A peer
-    /// that has taken leave itself waits for nothing more.
+    /// Whether all that was sent to peers that are still there has been acknowledged, and no session is being
+    /// opened. A peer that has taken leave itself waits for nothing more.
     pub fn settled(&self) -> bool {
         self.slots.iter().all(|slot| match &slot.session {
             Some(session) => session.is_settled(),

@@ -152,8 +152,8 @@ impl Batch {
     }
 
     /// Delivers the messages to the sink, and returns how many. It ends early when so much of Long replies waits
-    /// that no further request may be answered, and in the child of a handler that forks; what remains is still in its lane. What a handler that unwinds
-    /// leaves is told to the machine.
+    /// that no further request may be answered, and in the child of a handler that forks; what remains is still in
+    /// its lane. What a handler that unwinds leaves is told to the machine.
     pub(crate) fn deliver<S: Sink, A: Access>(&mut self, sink: &mut S, access: &mut A) -> usize {
         let Self { entries, len, payloads, segment, outcome, .. } = self;
         let (entries, from) = (&entries[..std::mem::take(len)], outcome.peer);
@@ -229,8 +229,8 @@ struct Delivery<'a, A: Access> {
 }
 
 impl<A: Access> Delivery<'_, A> {
-    /// Whether no further message may be delivered: nobody takes its reply, or the handler before it has forked, and what remains
-    /// is the parent's.
+    /// Whether no further message may be delivered: nobody takes its reply, or the handler before it has forked,
+    /// and what remains is the parent's.
     #[inline]
     fn ends(&self) -> bool {
         self.full || !self.access.is_usable()

@@ -1,7 +1,7 @@
 //! Buffer memory: fixed pages shared by all peers, and the byte queues made of them.
 //!
-//! A pool grows to the most pages that were ever in use at once and never shrinks; what bounds it is the admission of
-//! messages (set-aside replies, granted windows, send queues), which is counted in bytes elsewhere.
+//! A pool grows to the most pages that were ever in use at once and never shrinks; what bounds it is the admission
+//! of messages (set-aside replies, granted windows, send queues), which is counted in bytes elsewhere.
 
 use std::collections::VecDeque;
 
@@ -83,7 +83,8 @@ impl Fifo {
     #[inline]
     pub(super) fn append(&mut self, pool: &mut Pool, bytes: &[u8]) {
         let skew = (self.end % PAGE as u64) as usize;
-        // Most messages are small and find room in the page of the one before. No byte beyond the end was written before it.
+        // Most messages are small and find room in the page of the one before. No byte beyond the end was written
+        // before it.
         if skew != 0
             && let Some(page) = self.pages.back().and_then(|page| pool.pages.get_mut(*page as usize))
             && let Some(space) = page.get_mut(skew..skew + bytes.len())
@@ -106,7 +107,8 @@ impl Fifo {
         }
     }
 
-    /// Adds bytes at the end that are written in place, at most `N`; how many, `write` says. `None` if the last page has no room.
+    /// Adds bytes at the end that are written in place, at most `N`; how many, `write` says. `None` if the last
+    /// page has no room.
     #[inline]
     pub(super) fn append_with<const N: usize>(
         &mut self,

@@ -12,14 +12,16 @@ pub enum Protection {
     /// Encrypted and authenticated, by AEGIS-128L and AEGIS-128X2.
     #[default]
     Encrypted,
-    /// Authenticated, but readable on the wire. On processors with AES instructions it is slower than [`Protection::Encrypted`] for
-    /// more than some hundred bytes, and a tenth faster for the smallest datagrams.
+    /// Authenticated, but readable on the wire. On processors with AES instructions it is slower than
+    /// [`Protection::Encrypted`] for more than some hundred bytes, and a tenth faster for the smallest datagrams.
     PlainText,
-    /// Neither: whoever can send to the socket can write this rank's memory. For measurements on a loopback interface.
+    /// Neither: whoever can send to the socket can write this rank's memory. For measurements on a loopback
+    /// interface.
     Unauthenticated,
 }
 
-/// The job's secret and what this process alone knows. Its `Debug` form shows neither; both are wiped when dropped.
+/// The job's secret and what this process alone knows. Its `Debug` form shows neither; both are wiped when
+/// dropped.
 #[derive(Clone)]
 pub struct Secrets {
     /// Shared by all ranks of the job and nobody else, at least 16 bytes from a cryptographic random source.
@@ -47,8 +49,8 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// What a machine is told at the start: who it is, and the settings of its protocol, which can be read and set as if they were
-/// fields of this structure.
+/// What a machine is told at the start: who it is, and the settings of its protocol, which can be read and set as
+/// if they were fields of this structure.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -76,8 +78,9 @@ impl DerefMut for Config {
     }
 }
 
-/// Settings of the protocol. All ranks of a job must have the same protection, sizes and acknowledgement delay; a peer that has
-/// others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes. Checked when a machine is made.
+/// Settings of the protocol. All ranks of a job must have the same protection, sizes and acknowledgement delay; a
+/// peer that has others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes. Checked when a
+/// machine is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProtocolConfig {
@@ -89,8 +92,9 @@ pub struct ProtocolConfig {
     pub send_queue: u32,
     /// The same, towards all peers together.
     pub send_budget: u32,
-    /// Bytes of Long payloads of requests queued towards one peer, and of replies; one reply may exceed it. Of a request, what is
-    /// longer is sent from where it is while `long` blocks, until no more than this waits for acknowledgement.
+    /// Bytes of Long payloads of requests queued towards one peer, and of replies; one reply may exceed it. Of a
+    /// request, what is longer is sent from where it is while `long` blocks, until no more than this waits for
+    /// acknowledgement.
     pub bulk_queue: u32,
     /// Request bytes received from all peers and not yet handled; room for two of the largest messages, or for
     /// `send_queue`, and a byte for every peer at least.
@@ -100,8 +104,8 @@ pub struct ProtocolConfig {
     /// Room set aside for replies of all peers, and reply bytes queued towards all peers, each. Beyond the second,
     /// requests of a peer that has not acknowledged its replies wait; one reply to every peer always finds room.
     pub reply_budget: u32,
-    /// A peer is lost that has acknowledged nothing which was sent to it within this time, or that has not been there for so long
-    /// since it was first needed.
+    /// A peer is lost that has acknowledged nothing which was sent to it within this time, or that has not been
+    /// there for so long since it was first needed.
     pub silence: Span,
     /// How long an acknowledgement may wait for company.
     pub ack_delay: Span,
@@ -282,8 +286,8 @@ impl Config {
         u64::from(self.send_queue).max(2 * self.largest_message())
     }
 
-    /// What is kept for lending: a quarter of the receive budget where the largest messages need loans, so that it takes many peers
-    /// that never give theirs back to use it up.
+    /// What is kept for lending: a quarter of the receive budget where the largest messages need loans, so that it
+    /// takes many peers that never give theirs back to use it up.
     fn for_loans(&self) -> u64 {
         let (budget, peers) = (u64::from(self.receive_budget), u64::from(self.shape.peers()));
         let least = self.kept_for_loans();

@@ -27,8 +27,8 @@ impl Machine {
         Batch::new(self.shared.segment.clone(), self.shared.config.medium as usize)
     }
 
-    /// Delivers at most `budget` arrived messages to the sink, and returns how many. Replies of a peer come before its
-    /// requests; peers take turns.
+    /// Delivers at most `budget` arrived messages to the sink, and returns how many. Replies of a peer come before
+    /// its requests; peers take turns.
     ///
     /// A request whose reply might not fit its peer's share of the reply budget waits; that room comes back as the
     /// peer's machine acknowledges earlier replies, whatever its application does.

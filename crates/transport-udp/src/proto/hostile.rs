@@ -1,5 +1,5 @@
-//! A peer that knows the keys and breaks the protocol: every frame is authentic, and its numbers are taken from the state of
-//! the machine that receives it, at and around every limit, or from a fuzzer.
+//! A peer that knows the keys and breaks the protocol: every frame is authentic, and its numbers are taken from
+//! the state of the machine that receives it, at and around every limit, or from a fuzzer.
 
 #[cfg(test)]
 mod limits;
@@ -165,7 +165,8 @@ impl Duel {
         };
     }
 
-    /// A number of a frame: mostly the honest one, since what is wrong in the first place hides what is wrong in the second.
+    /// A number of a frame: mostly the honest one, since what is wrong in the first place hides what is wrong in
+    /// the second.
     fn number(&mut self, honest: u64) -> u64 {
         if self.random.chance(self.wild) { self.limit() } else { honest.min(MAX_VARINT) }
     }
@@ -381,8 +382,8 @@ fn session_end(session: Option<&Session>, lane: usize) -> u64 {
     session.map_or(0, |session| session.traffic.bulk_in[lane].ready)
 }
 
-/// A session in which one side's frames are the fuzzer's own or made of its numbers, between honest ones of both. Returns how many
-/// datagrams were taken.
+/// A session in which one side's frames are the fuzzer's own or made of its numbers, between honest ones of both.
+/// Returns how many datagrams were taken.
 pub fn authentic(data: &[u8]) -> u64 {
     let mut choices = Choices(data);
     let how = choices.byte();

@@ -69,7 +69,8 @@ pub struct Parts {
 const HOLD: Span = Span::from_millis(300);
 
 impl Machine {
-    /// A machine without sessions; they are opened when first needed. `segment` is this rank's memory for Long messages.
+    /// A machine without sessions; they are opened when first needed. `segment` is this rank's memory for Long
+    /// messages.
     ///
     /// # Errors
     /// [`ConfigError`] if the settings contradict each other.
@@ -94,8 +95,8 @@ impl Machine {
         })
     }
 
-    /// What the machine holds is no longer to be trusted: every peer is lost for [`LossCause::Broken`], all memory is given back, and
-    /// nothing is sent or delivered from now on.
+    /// What the machine holds is no longer to be trusted: every peer is lost for [`LossCause::Broken`], all memory
+    /// is given back, and nothing is sent or delivered from now on.
     pub(crate) fn break_down(&mut self) {
         self.shared = Context::new(self.shared.config.clone(), self.shared.segment.clone());
         let peers = self.slots.len() as u32;
@@ -176,8 +177,8 @@ impl Machine {
 
     /// Notes that a peer has left, if it has and all that it sent has been delivered.
     ///
-    /// Who leaves because another has left tells so; if that other's own farewell is still on its way here, this one waits
-    /// for it. So nobody takes a consequence for the cause.
+    /// Who leaves because another has left tells so; if that other's own farewell is still on its way here, this
+    /// one waits for it. So nobody takes a consequence for the cause.
     pub(super) fn note_departure(&mut self, peer: Peer, now: Instant) {
         let slot = &self.slots[peer.index()];
         let leave = slot.session.as_ref().and_then(|session| session.has_left());
@@ -216,14 +217,15 @@ impl Machine {
         self.note(Event::Departed(peer, how));
     }
 
-    /// Looks after farewells that were held back. Called before a poll delivers anything, so that the program sees cause and
-    /// consequence in different polls.
+    /// Looks after farewells that were held back. Called before a poll delivers anything, so that the program sees
+    /// cause and consequence in different polls.
     pub(crate) fn release_held(&mut self, now: Instant) {
         let mut index = 0;
         while let Some((peer, limit)) = self.held.get(index).copied() {
             let slot = &self.slots[peer.index()];
             let leave = slot.session.as_ref().and_then(|session| session.has_left());
-            // The peer may have come back since, and have left once more with another word, which is not checked yet.
+            // The peer may have come back since, and have left once more with another word, which is not checked
+            // yet.
             let waits = leave.filter(|_| slot.ended.is_none()).and_then(|leave| self.left_after(peer, &leave));
             if waits.is_some() && now < limit {
                 index += 1;
@@ -261,8 +263,8 @@ impl Machine {
 
     /// Takes a datagram in, as it came from the socket; it is decrypted in place. Returns its sender.
     ///
-    /// Nothing is believed of a datagram that does not bear a valid authenticator. Allocates only for messages that the
-    /// sender had a right to send.
+    /// Nothing is believed of a datagram that does not bear a valid authenticator. Allocates only for messages
+    /// that the sender had a right to send.
     ///
     /// # Errors
     /// [`Dropped`] says why it was dropped; this is counted too.
@@ -351,12 +353,12 @@ impl Machine {
         }
     }
 
-    /// Takes in what may be several datagrams in a row, as an interface that coalesces hands them over. Returns how many were
-    /// accepted; the others are counted as dropped.
+    /// Takes in what may be several datagrams in a row, as an interface that coalesces hands them over. Returns
+    /// how many were accepted; the others are counted as dropped.
     ///
-    /// Of a row, at most one Hello and 64 datagrams are looked at: no peer sends more of the first in a row, and no interface hands
-    /// over more of the second. What follows is dropped unseen as [`Dropped::Surplus`], so that bytes that were made up to look like
-    /// many datagrams cost no more than others.
+    /// Of a row, at most one Hello and 64 datagrams are looked at: no peer sends more of the first in a row, and
+    /// no interface hands over more of the second. What follows is dropped unseen as [`Dropped::Surplus`], so that
+    /// bytes that were made up to look like many datagrams cost no more than others.
     pub fn handle_row(&mut self, now: Instant, mut bytes: &mut [u8]) -> usize {
         let (mut accepted, mut hellos) = (0, 0);
         for _ in 0..MAX_ROW {
@@ -377,7 +379,8 @@ impl Machine {
         accepted
     }
 
-    /// Writes the next datagram to send at this moment, and returns whom it is for and its length. Peers take turns.
+    /// Writes the next datagram to send at this moment, and returns whom it is for and its length. Peers take
+    /// turns.
     ///
     /// # Panics
     /// If `out` is shorter than [`ProtocolConfig::datagram_limit`](super::ProtocolConfig::datagram_limit).
@@ -398,8 +401,9 @@ impl Machine {
         self.transmit_next(now, lent, false, out).map(|parts| (parts.to, parts.len))
     }
 
-    /// [`Machine::transmit_lent`], but the end of a large datagram that is neither encrypted nor authenticated may stay in
-    /// the payload, for drivers that can hand two pieces of memory to the system: all but `tail` is in `out`.
+    /// [`Machine::transmit_lent`], but the end of a large datagram that is neither encrypted nor authenticated may
+    /// stay in the payload, for drivers that can hand two pieces of memory to the system: all but `tail` is in
+    /// `out`.
     ///
     /// # Panics
     /// As [`Machine::transmit`].
@@ -448,9 +452,9 @@ impl Machine {
         None
     }
 
-    /// Writes one more datagram for the peer of the last [`Machine::transmit`], if there is one: drivers that can hand several
-    /// datagrams of one peer to the system at once use it. It takes the peer's turn away from nobody for long, since
-    /// windows and pacing bound what a peer may send at a time.
+    /// Writes one more datagram for the peer of the last [`Machine::transmit`], if there is one: drivers that can
+    /// hand several datagrams of one peer to the system at once use it. It takes the peer's turn away from nobody
+    /// for long, since windows and pacing bound what a peer may send at a time.
     ///
     /// # Panics
     /// As [`Machine::transmit`].
@@ -487,15 +491,14 @@ impl Machine {
         !self.arrived.is_empty() || !self.held.is_empty()
     }
 
-    /// When [`Machine::tick`] is to be called next, if nothing arrives before; the program may find something in its next poll
-    /// then. Valid once [`Machine::transmit`] has
-    /// returned `None`.
+    /// When [`Machine::tick`] is to be called next, if nothing arrives before; the program may find something in
+    /// its next poll then. Valid once [`Machine::transmit`] has returned `None`.
     pub fn deadline(&self) -> Option<Instant> {
         self.timers.first().into_iter().chain(self.held_until).min()
     }
 
-    /// Whether a farewell has been held back for long enough, so that the program's next poll tells of it; to be asked before
-    /// [`Machine::tick`].
+    /// Whether a farewell has been held back for long enough, so that the program's next poll tells of it; to be
+    /// asked before [`Machine::tick`].
     pub(crate) fn wakes(&self, now: Instant) -> bool {
         self.held_until.is_some_and(|until| until <= now)
     }
@@ -504,8 +507,8 @@ impl Machine {
     ///
     /// Feed what the socket holds first: otherwise a driver that was held up would take its peers for dead.
     ///
-    /// A call that comes late by an eighth of the permitted silence or more tells that this side was held up, stopped for
-    /// instance: that time is no peer's silence.
+    /// A call that comes late by an eighth of the permitted silence or more tells that this side was held up,
+    /// stopped for instance: that time is no peer's silence.
     pub fn tick(&mut self, now: Instant) {
         let late = self.timers.first().map_or(Span::ZERO, |at| now.since(at));
         if late >= Span(self.shared.config.silence.0 / 8) {
@@ -514,7 +517,8 @@ impl Machine {
         if self.wakes(now) {
             self.held_until = self.held.iter().map(|(_, until)| *until).filter(|until| *until > now).min();
         }
-        // Every expired peer leaves the heap, and only `transmit` puts it back: the loop is bounded by their number.
+        // Every expired peer leaves the heap, and only `transmit` puts it back: the loop is bounded by their
+        // number.
         while let Some(peer) = self.timers.expired(now) {
             let outcome = self.slots[peer as usize].on_timer(&mut self.shared, now);
             self.note_outcome(Peer(peer), outcome);

@@ -5,8 +5,8 @@
 //!     Medium, control:  length v | bytes          Long:  length v | segment offset v | end in the payload stream v
 //! ```
 //!
-//! `room` of a request is one more than the largest payload of its reply, or 0 if there is none; a reply repeats it, which
-//! gives the requester its room back. `v` is a variable-length integer.
+//! `room` of a request is one more than the largest payload of its reply, or 0 if there is none; a reply repeats
+//! it, which gives the requester its room back. `v` is a variable-length integer.
 
 use super::bytes::{Reader, Writer};
 

@@ -2,8 +2,8 @@
 //!
 //! A [`Machine`] belongs to one endpoint. Its driver feeds it datagrams ([`Machine::handle`]) and time
 //! ([`Machine::tick`]), takes datagrams out ([`Machine::transmit`]) until there are none, and sleeps until
-//! [`Machine::deadline`]. The application's side are [`Machine::request`], [`Machine::long`], [`Machine::control`],
-//! [`Machine::poll`] and [`Machine::answer`], with the types of [`am_core::transport`].
+//! [`Machine::deadline`]. The application's side are [`Machine::request`], [`Machine::long`],
+//! [`Machine::control`], [`Machine::poll`] and [`Machine::answer`], with the types of [`am_core::transport`].
 //!
 //! | module | owns |
 //! |---|---|
@@ -19,18 +19,20 @@
 //!
 //! # How a message travels
 //!
-//! A session has four byte streams each way: the request lane, the reply lane, and one of Long payloads for either. A
-//! message is a header (and a Medium payload) in its lane; datagrams carry ranges of streams, so that small messages
-//! share a datagram and large ones are cut with no further rule. A range of a Long payload says where in the segment it
-//! belongs and is written there when it arrives, in any order; the message waits in its lane until all have come.
-//! What is lost is sent again as a range, in whatever datagram is next and at whatever size the path has then.
+//! A session has four byte streams each way: the request lane, the reply lane, and one of Long payloads for
+//! either. A message is a header (and a Medium payload) in its lane; datagrams carry ranges of streams, so that
+//! small messages share a datagram and large ones are cut with no further rule. A range of a Long payload says
+//! where in the segment it belongs and is written there when it arrives, in any order; the message waits in its
+//! lane until all have come. What is lost is sent again as a range, in whatever datagram is next and at whatever
+//! size the path has then.
 //!
 //! # Why nothing waits for ever
 //!
-//! Datagrams are acknowledged by machines, not by applications, so all room that waits for an acknowledgement comes
-//! back while the peer lives. Requests wait for room at the receiver: every peer has a window of its own, and what is
-//! beyond is lent for whole messages, first come, first served. Room for a reply is set aside before its request
-//! leaves, so the reply lane has no limit to wait for. Who waits for request room keeps polling, which is am-core's rule.
+//! Datagrams are acknowledged by machines, not by applications, so all room that waits for an acknowledgement
+//! comes back while the peer lives. Requests wait for room at the receiver: every peer has a window of its own,
+//! and what is beyond is lent for whole messages, first come, first served. Room for a reply is set aside before
+//! its request leaves, so the reply lane has no limit to wait for. Who waits for request room keeps polling, which
+//! is am-core's rule.
 
 mod api;
 mod batch;

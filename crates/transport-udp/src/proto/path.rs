@@ -1,7 +1,7 @@
 //! The size of datagrams on one path: starts where every path works and probes upwards (RFC 8899).
 //!
-//! A probe is a padded datagram. Three lost ones of a size end the search above it; a row of timeouts says that the path
-//! has become narrower, and leads back to the start.
+//! A probe is a padded datagram. Three lost ones of a size end the search above it; a row of timeouts says that
+//! the path has become narrower, and leads back to the start.
 
 use am_core::{Instant, Span};
 

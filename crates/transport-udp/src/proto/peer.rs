@@ -1,10 +1,11 @@
 //! The place of one peer: no session, a handshake, or a session, and how one becomes the other.
 //!
-//! A session is named by two tokens, each made by one side for this session alone. Who sees its own unused token echoed
-//! in an authentic Hello knows that the peer is there *now*, and opens the session. Nothing else of a Hello is judged before,
-//! neither its version nor its sender's settings. A recorded Hello echoes a token that is
-//! used up. A restarted peer knows no token: it is told a fresh one, and only when that comes back does the old session
-//! end. Every Hello causes at most one Hello of the same size, and none is a sign of life: copies of it would be one, too.
+//! A session is named by two tokens, each made by one side for this session alone. Who sees its own unused token
+//! echoed in an authentic Hello knows that the peer is there *now*, and opens the session. Nothing else of a Hello
+//! is judged before, neither its version nor its sender's settings. A recorded Hello echoes a token that is used
+//! up. A restarted peer knows no token: it is told a fresh one, and only when that comes back does the old session
+//! end. Every Hello causes at most one Hello of the same size, and none is a sign of life: copies of it would be
+//! one, too.
 
 use super::bytes::MAX_VARINT;
 use super::context::Context;

@@ -1,4 +1,5 @@
-//! Sets of byte positions as sorted, disjoint, half-open ranges: what of a stream was received, acknowledged or lost.
+//! Sets of byte positions as sorted, disjoint, half-open ranges: what of a stream was received, acknowledged or
+//! lost.
 
 /// A bounded set of ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

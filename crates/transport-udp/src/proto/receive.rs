@@ -1,4 +1,5 @@
-//! Takes the authentic datagrams of a session apart. Work is bounded by the datagram's length and what is in flight.
+//! Takes the authentic datagrams of a session apart. Work is bounded by the datagram's length and what is in
+//! flight.
 
 use super::bytes::Reader;
 use super::config::Protection;

@@ -1,14 +1,16 @@
-//! Loss recovery and congestion control of one session: what is in flight, how long the way takes, how much may be sent.
+//! Loss recovery and congestion control of one session: what is in flight, how long the way takes, how much may be
+//! sent.
 //!
-//! Round-trip times are estimated as in RFC 6298 with the refinements of RFC 9002 (acknowledgement delay, minimum);
-//! losses are found by RFC 9002's thresholds, three datagrams or 9/8 of a round trip, and by its probe timeout.
+//! Round-trip times are estimated as in RFC 6298 with the refinements of RFC 9002 (acknowledgement delay,
+//! minimum); losses are found by RFC 9002's thresholds, three datagrams or 9/8 of a round trip, and by its probe
+//! timeout.
 //!
-//! The window is TCP Westwood+ (Grieco and Mascolo, "Performance evaluation and comparison of Westwood+, New Reno and
-//! Vegas", CCR 2004): slow start and linear growth as in NewReno, but a loss sets the window to the measured bandwidth
-//! times the least round-trip time (and a little, see `SLACK`) instead of halving it. Halving would hold 1 % of random
-//! loss to about twelve datagrams a round trip whatever the link could carry; Westwood+ keeps the link filled and still
-//! gives way where a queue has built up, because there the bandwidth no longer grows with the window. CUBIC has NewReno's
-//! weakness.
+//! The window is TCP Westwood+ (Grieco and Mascolo, "Performance evaluation and comparison of Westwood+, New Reno
+//! and Vegas", CCR 2004): slow start and linear growth as in NewReno, but a loss sets the window to the measured
+//! bandwidth times the least round-trip time (and a little, see `SLACK`) instead of halving it. Halving would hold
+//! 1 % of random loss to about twelve datagrams a round trip whatever the link could carry; Westwood+ keeps the
+//! link filled and still gives way where a queue has built up, because there the bandwidth no longer grows with
+//! the window. CUBIC has NewReno's weakness.
 
 use am_core::{Instant, Span};
 use std::collections::VecDeque;
@@ -87,10 +89,10 @@ const MAX_NUMBERS: usize = 3900;
 const PACKET_THRESHOLD: u64 = 3;
 const GRANULARITY: Span = Span::from_micros(100);
 const FIRST_RTT: Span = Span::from_millis(50);
-/// How long the window lasts beyond the least round-trip time, after a loss. On a path of ten microseconds bandwidth times
-/// round trip is a dozen datagrams: fewer than may wait for one acknowledgement, so that each lost acknowledgement or last
-/// datagram would stop the flow until a timer. The price is a queue of this length, less than switches have; on a long path
-/// it makes no difference.
+/// How long the window lasts beyond the least round-trip time, after a loss. On a path of ten microseconds
+/// bandwidth times round trip is a dozen datagrams: fewer than may wait for one acknowledgement, so that each lost
+/// acknowledgement or last datagram would stop the flow until a timer. The price is a queue of this length, less
+/// than switches have; on a long path it makes no difference.
 const SLACK: Span = Span::from_micros(100);
 const MAX_PTO: Span = Span::from_secs(1);
 /// Datagrams that may leave back to back.
@@ -362,7 +364,8 @@ impl Recovery {
     }
 
     /// The deadline has come: gives up what is overdue, or asks for two datagrams that make the peer answer, for
-    /// which what the oldest two datagrams in flight carried is reported as lost. Returns whether the probe timeout has run out.
+    /// which what the oldest two datagrams in flight carried is reported as lost. Returns whether the probe
+    /// timeout has run out.
     pub(super) fn on_timer(&mut self, now: Instant, mut report: impl FnMut(Outcome, Carried)) -> bool {
         if self.loss_at.is_some_and(|at| at <= now) {
             self.find_losses(now, report);

@@ -1,18 +1,18 @@
 //! Keys and authentication: nothing of a datagram is believed before it has passed here.
 //!
-//! All keys come from the job's secret by BLAKE3 (its key derivation for what there is once, its keyed hash for the rest). A
-//! Hello carries a keyed hash of 32 bytes. Data datagrams are sealed with AEGIS (draft-irtf-cfrg-aegis-aead) under keys of one
-//! direction of one session: both tokens of the handshake are part of the derivation, so no two sessions share a key and
-//! the datagram's number can serve as the nonce. A key bears more datagrams than a session can number, and no number is
-//! used twice.
+//! All keys come from the job's secret by BLAKE3 (its key derivation for what there is once, its keyed hash for
+//! the rest). A Hello carries a keyed hash of 32 bytes. Data datagrams are sealed with AEGIS
+//! (draft-irtf-cfrg-aegis-aead) under keys of one direction of one session: both tokens of the handshake are part
+//! of the derivation, so no two sessions share a key and the datagram's number can serve as the nonce. A key bears
+//! more datagrams than a session can number, and no number is used twice.
 //!
-//! The secret authenticates a session and does not suffice to read it: both Hellos carry an X25519 public key (RFC 7748), and
-//! what the two agree on is part of the derivation. The private keys are made when an endpoint joins and are wiped when it
-//! ends; who learns the secret later cannot read what was recorded before.
+//! The secret authenticates a session and does not suffice to read it: both Hellos carry an X25519 public key (RFC
+//! 7748), and what the two agree on is part of the derivation. The private keys are made when an endpoint joins
+//! and are wiped when it ends; who learns the secret later cannot read what was recorded before.
 //!
-//! AEGIS-128L seals datagrams below [`LONG`] bytes, AEGIS-128X2 the longer ones, each with a key of its own. Per byte the
-//! second is the faster one, and it takes longer to start. Cycles of a 2.3 GHz Xeon, the fastest twentieth of many calls in
-//! one run, beside the AES-256-GCM of `ring`:
+//! AEGIS-128L seals datagrams below [`LONG`] bytes, AEGIS-128X2 the longer ones, each with a key of its own. Per
+//! byte the second is the faster one, and it takes longer to start. Cycles of a 2.3 GHz Xeon, the fastest
+//! twentieth of many calls in one run, beside the AES-256-GCM of `ring`:
 //!
 //! | bytes | AES-256-GCM | AEGIS-128L | AEGIS-128X2 |
 //! |---|---|---|---|
@@ -34,7 +34,8 @@ use zeroize::{Zeroize, Zeroizing};
 /// Datagrams of so many bytes, tag included, are sealed by the cipher for long ones.
 const LONG: usize = 512;
 
-/// Keys stay where they are made, out of core dumps: what moves is a pointer, so that no copy is left behind that nobody wipes.
+/// Keys stay where they are made, out of core dumps: what moves is a pointer, so that no copy is left behind that
+/// nobody wipes.
 type Key32 = Key<32>;
 
 /// A key that a hash makes, in its place.
@@ -62,8 +63,8 @@ impl std::fmt::Debug for Keyring {
     }
 }
 
-/// The function X25519 of RFC 7748, section 5: what the owners of a private and of a public key agree on. `None` for a key that
-/// leads to nothing but zeros with every private one, which section 6.1 lets refuse.
+/// The function X25519 of RFC 7748, section 5: what the owners of a private and of a public key agree on. `None`
+/// for a key that leads to nothing but zeros with every private one, which section 6.1 lets refuse.
 fn shared(private: &[u8; 32], theirs: &[u8; PUBLIC]) -> Option<Zeroizing<[u8; 32]>> {
     let shared = Zeroizing::new(MontgomeryPoint(*theirs).mul_clamped(*private).to_bytes());
     // In constant time, as far as the compiler lets it be.
@@ -118,9 +119,10 @@ impl Keyring {
         }
     }
 
-    /// What this incarnation and the owner of a public key agree on, who may be this endpoint itself (`own`); costs some 100 us, so
-    /// only an authentic and fresh Hello may ask for it. `None` for a key that no honest owner has: one that makes what is agreed on known to
-    /// everybody, and this endpoint's own one in another's Hello.
+    /// What this incarnation and the owner of a public key agree on, who may be this endpoint itself (`own`);
+    /// costs some 100 us, so only an authentic and fresh Hello may ask for it. `None` for a key that no honest
+    /// owner has: one that makes what is agreed on known to everybody, and this endpoint's own one in another's
+    /// Hello.
     pub(super) fn agree(&self, theirs: &[u8; PUBLIC], own: bool) -> Option<Agreement> {
         if own != (*theirs == self.public) {
             return None;

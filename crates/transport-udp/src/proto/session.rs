@@ -1,6 +1,7 @@
 //! One session: everything between this endpoint and one incarnation of a peer, once the handshake is over.
 //!
-//! The parts that put datagrams together and take them apart are in `transmit` and `receive`; here are the accounts.
+//! The parts that put datagrams together and take them apart are in `transmit` and `receive`; here are the
+//! accounts.
 
 use super::batch::{Entry, Outcome as Delivered};
 use super::config::Config;
@@ -157,8 +158,8 @@ impl Session {
     ///
     /// A peer's unacknowledged replies may take as much of the reply budget as is free, so that whoever
     /// acknowledges none has half of what others leave at most. A peer without any is
-    /// always served, and so is a message that has no reply: the end of a barrier may depend on it. Payloads of Long
-    /// replies have a queue of their own for every peer, which one payload may exceed.
+    /// always served, and so is a message that has no reply: the end of a barrier may depend on it. Payloads of
+    /// Long replies have a queue of their own for every peer, which one payload may exceed.
     pub(super) fn may_reply(&self, shared: &Context, ahead: u64, cost: u64) -> bool {
         if cost == 0 {
             return true;
@@ -334,11 +335,11 @@ impl Session {
     /// Lends the peer what it wants, at most its share, and all of that or nothing. Returns whether there is
     /// nothing to lend it now.
     ///
-    /// A share is whole messages of the largest size, since part of one would occupy memory and be of no use: so many
-    /// that all borrowers leave the next part. The first gets half of all, the second a sixth, which leaves a third, the `n`th
-    /// the part `1 / (n (n + 1))`, and everyone one message if there is room. So peers that borrow and never send leave room
-    /// for others, until one message each has used up what is left (after dynamic thresholds: Choudhury and Hahne,
-    /// IEEE/ACM ToN 1998, whose senders give back).
+    /// A share is whole messages of the largest size, since part of one would occupy memory and be of no use: so
+    /// many that all borrowers leave the next part. The first gets half of all, the second a sixth, which leaves a
+    /// third, the `n`th the part `1 / (n (n + 1))`, and everyone one message if there is room. So peers that
+    /// borrow and never send leave room for others, until one message each has used up what is left (after dynamic
+    /// thresholds: Choudhury and Hahne, IEEE/ACM ToN 1998, whose senders give back).
     ///
     /// A loan ends by itself when what it was asked for has been handled. The first in the line is served at the
     /// latest when the loans of all others that send have ended.
@@ -371,7 +372,8 @@ impl Session {
         self.mark_credit(now + shared.config.ack_delay, urgent);
     }
 
-    /// The peer told new counts. Requests that it has handled have arrived, whatever became of their acknowledgement.
+    /// The peer told new counts. Requests that it has handled have arrived, whatever became of their
+    /// acknowledgement.
     pub(super) fn on_credit(&mut self, shared: &mut Context, credit: Credit) -> Result<(), Fault> {
         // What was accepted here and has not been sent cannot have been handled there.
         let sent = self.traffic.out[0].sent();
@@ -432,8 +434,8 @@ impl Session {
         (lanes && payloads).then_some(leave)
     }
 
-    /// When something happens next by itself, seen after [`Session::build`] has declined: what is due but could not
-    /// leave waits for the window, so for an acknowledgement or a timeout.
+    /// When something happens next by itself, seen after [`Session::build`] has declined: what is due but could
+    /// not leave waits for the window, so for an acknowledgement or a timeout.
     pub(super) fn deadline(&self, now: Instant, silence: Span) -> Instant {
         let alive = self.last_heard.max(self.last_sent) + Span(silence.0 / 4);
         let soft = [self.ack_at, self.traffic.credit_at, Some(alive)].into_iter().flatten().filter(|at| *at > now);
@@ -470,8 +472,9 @@ impl Session {
         Ok(())
     }
 
-    /// The peer has left, and all that it sent has been delivered: it answers no request any more. What the shared accounts
-    /// hold for it serves others from now on; the session itself goes on until the last acknowledgements are through.
+    /// The peer has left, and all that it sent has been delivered: it answers no request any more. What the shared
+    /// accounts hold for it serves others from now on; the session itself goes on until the last acknowledgements
+    /// are through.
     pub(super) fn retire(&mut self, shared: &mut Context) {
         if std::mem::replace(&mut self.traffic.retired, true) {
             return;

@@ -1,4 +1,5 @@
-//! The four byte streams of a session, both ends: two lanes of messages, two of payloads that go straight to a segment.
+//! The four byte streams of a session, both ends: two lanes of messages, two of payloads that go straight to a
+//! segment.
 
 use super::OwnSegment;
 use super::buffer_pool::{Fifo, Pool};
@@ -106,8 +107,8 @@ impl OutgoingBulk {
         self.bytes.fifo.append(pool, bytes);
     }
 
-    /// Copies what is not acknowledged of the announced payload, if all that waits for acknowledgement fits `room` bytes. Returns
-    /// whether it did, so that the payload is needed no more.
+    /// Copies what is not acknowledged of the announced payload, if all that waits for acknowledgement fits `room`
+    /// bytes. Returns whether it did, so that the payload is needed no more.
     pub(super) fn buffer_tail(&mut self, pool: &mut Pool, payload: &[u8], room: u64) -> bool {
         let Outgoing { fifo, acked, .. } = &mut self.bytes;
         if self.announced - fifo.start() > room {
@@ -123,8 +124,8 @@ impl OutgoingBulk {
         true
     }
 
-    /// As [`Outgoing::next_range`], within one payload, with its place in the segment. What is not in the queue can be sent only
-    /// while it is `lent`; no range lies on both sides.
+    /// As [`Outgoing::next_range`], within one payload, with its place in the segment. What is not in the queue
+    /// can be sent only while it is `lent`; no range lies on both sides.
     pub(super) fn next_range(&self, most: u64, lent: bool) -> Option<(u64, u64, u64)> {
         let stored = self.bytes.fifo.end();
         let (offset, end) = self.bytes.lost.first().unwrap_or((self.bytes.next, self.announced));
@@ -285,8 +286,8 @@ mod tests {
     }
 
     proptest! {
-        /// Payloads that are lent, sent, lost and acknowledged in pieces, and taken back in the middle of that, arrive whole; a
-        /// row of them shares the stream.
+        /// Payloads that are lent, sent, lost and acknowledged in pieces, and taken back in the middle of that,
+        /// arrive whole; a row of them shares the stream.
         #[test]
         fn lent_payloads_arrive_whole(
             lens in prop::collection::vec(0usize..20_000, 1..4), room in 1u64..30_000,

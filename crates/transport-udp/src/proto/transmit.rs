@@ -12,8 +12,9 @@ use std::ops::Range;
 /// A fragment of this size is worth a place in a datagram that is nearly full.
 const LEAST_FRAGMENT: usize = 24;
 
-/// Acknowledgements and counts that have waited for a quarter of their time go along with messages. Not with every one: a
-/// datagram is made and read sooner without them, and a conversation of small messages consists of little else.
+/// Acknowledgements and counts that have waited for a quarter of their time go along with messages. Not with every
+/// one: a datagram is made and read sooner without them, and a conversation of small messages consists of little
+/// else.
 fn company(shared: &Context) -> Span {
     Span(shared.config.ack_delay.0 / 4 * 3)
 }

@@ -5,9 +5,10 @@
 //! hello kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8 | public 32 | mac 32
 //! ```
 //!
-//! Fixed-width integers are little-endian; variable ones are those of RFC 9000, section 16. The length of a Hello, its layout
-//! up to the echo, and what authenticates it are the same in every version from 3 on, so that another version is recognized.
-//! `length` is that of the whole datagram: an interface may hand over several in one piece, and so they come apart again.
+//! Fixed-width integers are little-endian; variable ones are those of RFC 9000, section 16. The length of a Hello,
+//! its layout up to the echo, and what authenticates it are the same in every version from 3 on, so that another
+//! version is recognized. `length` is that of the whole datagram: an interface may hand over several in one piece,
+//! and so they come apart again.
 
 use super::bytes::{MAX_VARINT, Reader, Writer};
 use am_core::transport::Departure;
@@ -231,8 +232,8 @@ pub(super) enum Frame<'a> {
         delay_micros: u64,
         ranges: Acks<'a>,
     },
-    /// Bytes of stream 0 (requests), 1 (replies), 2 (request payloads) or 3 (reply payloads); the last two say where in
-    /// the segment they belong.
+    /// Bytes of stream 0 (requests), 1 (replies), 2 (request payloads) or 3 (reply payloads); the last two say
+    /// where in the segment they belong.
     Stream {
         stream: u8,
         offset: u64,

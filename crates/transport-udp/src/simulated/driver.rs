@@ -75,8 +75,8 @@ impl<'a> SimDriver<'a> {
         &self.context
     }
 
-    /// Takes over what the job's launcher knows: ranks whose host has stopped, and ranks that left without having had a
-    /// session with this one. The others tell it themselves, after everything that they had sent.
+    /// Takes over what the job's launcher knows: ranks whose host has stopped, and ranks that left without having
+    /// had a session with this one. The others tell it themselves, after everything that they had sent.
     fn note_departures(&mut self) {
         if !self.rules.launcher || self.context.losses() == self.losses {
             return;

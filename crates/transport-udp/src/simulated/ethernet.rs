@@ -1,13 +1,14 @@
 //! The parameter table: what an Ethernet and the kernel's UDP cost, in virtual time.
 //!
-//! Tags say where a number comes from: \[S\] a standard, \[M\] measured on a 2-core server as the raw baselines beside this
-//! transport's benchmarks are, \[A\] assumed, of the order that data sheets and measurements of such parts have.
+//! Tags say where a number comes from: \[S\] a standard, \[M\] measured on a 2-core server as the raw baselines
+//! beside this transport's benchmarks are, \[A\] assumed, of the order that data sheets and measurements of such
+//! parts have.
 
 use am_core::Span;
 use fabric_sim::{EmptyPoll, LinkParameters, NicParameters, Stage};
 
-/// Bytes on the wire besides a datagram's payload: preamble 8, header 14, check sequence 4 and gap 12 (IEEE 802.3),
-/// IPv4 header 20 (RFC 791), UDP header 8 (RFC 768). \[S\]
+/// Bytes on the wire besides a datagram's payload: preamble 8, header 14, check sequence 4 and gap 12 (IEEE
+/// 802.3), IPv4 header 20 (RFC 791), UDP header 8 (RFC 768). \[S\]
 pub const WIRE_OVERHEAD: u32 = 8 + 14 + 4 + 12 + 20 + 8;
 
 /// Payload of the largest datagram in a frame of 1500 bytes, without options. \[S\]
@@ -74,13 +75,15 @@ impl HostCosts {
 
 /// A host whose application polls a non-blocking socket.
 const HOST: HostCosts = HostCosts {
-    // [M] 3.2 us one way over the loopback interface, which is a send, a receive and the path between them; the split [A].
+    // [M] 3.2 us one way over the loopback interface, which is a send, a receive and the path between them; the
+    // split [A].
     send: Span::from_nanos(1_500),
     receive: Span::from_nanos(700),
     empty: Span::from_nanos(300),
     // [S] The most segments of one send on Linux (UDP_MAX_SEGMENTS).
     row: 64,
-    // [M] AEGIS-128X2: 262 cycles of 2.3 GHz for 1400 bytes (`proto::seal`), 81 ps per byte; [A] a copy at 10 GB/s.
+    // [M] AEGIS-128X2: 262 cycles of 2.3 GHz for 1400 bytes (`proto::seal`), 81 ps per byte; [A] a copy at 10
+    // GB/s.
     byte_ps: 181,
     // [A] A header of about 30 bytes written or parsed.
     message: Span::from_nanos(40),

@@ -1,4 +1,5 @@
-//! What goes wrong on the simulated network: given cuts and partitions, or all kinds of mischief drawn from a seed.
+//! What goes wrong on the simulated network: given cuts and partitions, or all kinds of mischief drawn from a
+//! seed.
 
 use super::ethernet::WIRE_OVERHEAD;
 use super::job::EthernetJobConfig;
@@ -51,7 +52,8 @@ impl EthernetJobConfig {
         self
     }
 
-    /// Parts some hosts from all others for a time, on a network of cables, or one host on a network with a switch.
+    /// Parts some hosts from all others for a time, on a network of cables, or one host on a network with a
+    /// switch.
     pub fn part(mut self, hosts: &[u32], at: Instant, span: Span) -> Self {
         if let Some(switch) = self.switch() {
             for host in hosts {
@@ -74,9 +76,9 @@ impl EthernetJobConfig {
         self
     }
 
-    /// Draws mischief of every kind from a seed: loss, damage, doubling, reordering, pauses, links that differ by direction
-    /// in loss, length and the datagrams that they carry, links that go down and come back. No host stops, and everything
-    /// heals within a few hundred milliseconds.
+    /// Draws mischief of every kind from a seed: loss, damage, doubling, reordering, pauses, links that differ by
+    /// direction in loss, length and the datagrams that they carry, links that go down and come back. No host
+    /// stops, and everything heals within a few hundred milliseconds.
     pub fn mischief(mut self, seed: u64) -> Self {
         let mut random = SplitMix64(seed ^ 0x5eed_0fd1_5a57_e125);
         let cables = self.switch().is_none();

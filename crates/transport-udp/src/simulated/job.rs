@@ -23,7 +23,8 @@ pub struct EthernetJobConfig {
     pub segment_bytes: usize,
     /// How long accepted messages wait at most for company, if the rank neither polls nor flushes.
     pub flush_after: Span,
-    /// Whether there is a launcher, which tells ranks of departures and deaths that the protocol has not told them.
+    /// Whether there is a launcher, which tells ranks of departures and deaths that the protocol has not told
+    /// them.
     pub launcher: bool,
 }
 
@@ -57,8 +58,8 @@ impl EthernetJobConfig {
         config
     }
 
-    /// Runs a program on every rank. Equal settings and programs give equal runs, to the last bit of [`Report::hash`].
-    /// Programs reach the simulation itself through [`SimDriver::context`].
+    /// Runs a program on every rank. Equal settings and programs give equal runs, to the last bit of
+    /// [`Report::hash`]. Programs reach the simulation itself through [`SimDriver::context`].
     ///
     /// # Errors
     /// [`RunError`]: settings of the fabric that cannot be, a rank that panicked, a run past its deadline.

@@ -1,9 +1,9 @@
 //! The simulated driver: the same machines on a fabric in virtual time.
 //!
-//! Each rank is a coroutine of [`fabric_sim`] with a [`SimUdp`], an [`am_core::Transport`] like that over sockets. A host of
-//! the fabric holds the machines of its ranks: datagrams are packets, deadlines are the host's timers, so that
-//! acknowledgement, retransmission and pacing go on whatever the ranks are doing. A whole job, with loss, damage, doubling,
-//! reordering, cuts and narrow paths, is replayed from its seed.
+//! Each rank is a coroutine of [`fabric_sim`] with a [`SimUdp`], an [`am_core::Transport`] like that over sockets.
+//! A host of the fabric holds the machines of its ranks: datagrams are packets, deadlines are the host's timers,
+//! so that acknowledgement, retransmission and pacing go on whatever the ranks are doing. A whole job, with loss,
+//! damage, doubling, reordering, cuts and narrow paths, is replayed from its seed.
 //!
 //! | file | owns |
 //! |---|---|
@@ -15,15 +15,17 @@
 //!
 //! # What costs time
 //!
-//! A rank pays for system calls when it sends and polls, for every byte that is encrypted and copied, and a little per
-//! message. What arrives is taken in at its time by the host, which also sends by itself: acknowledgements, retransmissions,
-//! datagrams that pacing held back. The rank pays for all of that at its next poll, as if a service thread had taken the
-//! time from it. The kernel's share of every datagram is a FIFO stage of the host, both ways.
+//! A rank pays for system calls when it sends and polls, for every byte that is encrypted and copied, and a little
+//! per message. What arrives is taken in at its time by the host, which also sends by itself: acknowledgements,
+//! retransmissions, datagrams that pacing held back. The rank pays for all of that at its next poll, as if a
+//! service thread had taken the time from it. The kernel's share of every datagram is a FIFO stage of the host,
+//! both ways.
 //!
 //! # How ranks learn of each other's end
 //!
-//! From the protocol, and for ranks without a session between them from the fabric's membership service, which stands for
-//! the job's launcher: it also knows of hosts that stop. [`EthernetJobConfig::launcher`] takes it away, so that silence alone tells.
+//! From the protocol, and for ranks without a session between them from the fabric's membership service, which
+//! stands for the job's launcher: it also knows of hosts that stop. [`EthernetJobConfig::launcher`] takes it away,
+//! so that silence alone tells.
 //!
 //! # Example
 //!

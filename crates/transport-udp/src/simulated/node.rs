@@ -1,5 +1,5 @@
-//! A host of the simulated network: it holds the machines of its ranks and drives them when datagrams arrive and when
-//! deadlines pass, whatever the ranks are doing, as the kernel and a service thread do for sockets.
+//! A host of the simulated network: it holds the machines of its ranks and drives them when datagrams arrive and
+//! when deadlines pass, whatever the ranks are doing, as the kernel and a service thread do for sockets.
 
 use crate::proto::{Machine, OwnSegment};
 use crate::sim::SplitMix64;

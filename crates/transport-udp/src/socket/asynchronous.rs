@@ -1,7 +1,8 @@
 //! The tokio mode: a task in place of the helper thread, and an endpoint whose waits are `await`.
 //!
-//! The task drives the same machine under the same lock as the thread would. It waits for the socket through tokio's
-//! reactor and for deadlines through tokio's timer; the program's own task is woken when it has taken something in.
+//! The task drives the same machine under the same lock as the thread would. It waits for the socket through
+//! tokio's reactor and for deadlines through tokio's timer; the program's own task is woken when it has taken
+//! something in.
 
 use super::service::Shared;
 use super::{Udp, UdpConfig, UdpError, peers::Peers};
@@ -25,7 +26,8 @@ use tokio::task::JoinHandle;
 /// nor the lock.
 const VISITS: usize = 4;
 
-/// The longest sleep of the task: how late it may notice that a program has sent something and then blocked its thread.
+/// The longest sleep of the task: how late it may notice that a program has sent something and then blocked its
+/// thread.
 const LONGEST: Duration = Duration::from_millis(50);
 
 /// The longest sleep of an endpoint's wait: how late it may notice that its stall report is requested.
@@ -54,7 +56,8 @@ impl Drop for ServiceTask {
 async fn service_task(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
     loop {
         let mut pause = None;
-        // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does nothing.
+        // Emptying the socket takes its readiness back, unless more comes meanwhile. Unless it is ready, this does
+        // nothing.
         let _ = socket.try_io(Interest::READABLE, || {
             let worked = pause.insert(shared.guarded(|| work(&shared)));
             if *worked == Some(Duration::ZERO) { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
@@ -114,10 +117,10 @@ pub(super) fn work(shared: &Shared) -> Duration {
 
 /// An endpoint over UDP for programs on tokio: what waits in [`Endpoint`] is `await` here.
 ///
-/// Messages are delivered, and handlers run, while one of its methods is awaited or [`AsyncEndpoint::poll`] is called. All
-/// its methods may be cancelled: what was accepted stays accepted, what was not is not. Waits have the endpoint's
-/// [time-out](Endpoint::set_timeout), and print [stall reports](am_core::stall::request) that are requested within a second, as those
-/// of [`Endpoint`] do.
+/// Messages are delivered, and handlers run, while one of its methods is awaited or [`AsyncEndpoint::poll`] is
+/// called. All its methods may be cancelled: what was accepted stays accepted, what was not is not. Waits have the
+/// endpoint's [time-out](Endpoint::set_timeout), and print [stall reports](am_core::stall::request) that are
+/// requested within a second, as those of [`Endpoint`] do.
 ///
 /// ```
 /// use am_core::{HandlerResult, Handlers, Rank};
@@ -159,8 +162,9 @@ pub struct AsyncEndpoint<S> {
 
 impl<S> AsyncEndpoint<S> {
     /// Attaches handlers to a transport that was joined with [`Udp::join_tokio`]. Waits for all ranks, as
-    /// [`Endpoint::attach`] does, by blocking; a runtime of several threads moves its other tasks elsewhere meanwhile. On a
-    /// runtime of one thread nothing else runs in it until all ranks are there, so they must be in other processes or threads.
+    /// [`Endpoint::attach`] does, by blocking; a runtime of several threads moves its other tasks elsewhere
+    /// meanwhile. On a runtime of one thread nothing else runs in it until all ranks are there, so they must be in
+    /// other processes or threads.
     ///
     /// # Errors
     /// As [`Endpoint::attach`].
@@ -197,8 +201,8 @@ impl<S> AsyncEndpoint<S> {
         polled
     }
 
-    /// Waits until something may have come, or a layer wants to be called, for a second at most. May end early. Prints a
-    /// [stall report](am_core::stall::request) that is requested meanwhile.
+    /// Waits until something may have come, or a layer wants to be called, for a second at most. May end early.
+    /// Prints a [stall report](am_core::stall::request) that is requested meanwhile.
     pub async fn idle(&mut self) {
         self.endpoint.tell_if_asked(None);
         self.idle_for(LONGEST_WAIT).await;
@@ -321,8 +325,8 @@ impl<S> AsyncEndpoint<S> {
     }
 
     /// Sends a Long request, serving incoming messages while there is no room for it. A payload larger than
-    /// [`ProtocolConfig::bulk_queue`](crate::proto::ProtocolConfig::bulk_queue) blocks the thread for as long as the network takes to
-    /// carry what exceeds it.
+    /// [`ProtocolConfig::bulk_queue`](crate::proto::ProtocolConfig::bulk_queue) blocks the thread for as long as
+    /// the network takes to carry what exceeds it.
     ///
     /// # Errors
     /// As [`Endpoint::request_long`].

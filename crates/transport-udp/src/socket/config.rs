@@ -9,8 +9,9 @@ use zeroize::{Zeroize, Zeroizing};
 /// What an endpoint does while it waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WaitMode {
-    /// Asks the socket again and again for some time, gives its processor away for a while, then sleeps until something
-    /// arrives. Where more endpoints share a host than it has processors, it gives the processor away at once.
+    /// Asks the socket again and again for some time, gives its processor away for a while, then sleeps until
+    /// something arrives. Where more endpoints share a host than it has processors, it gives the processor away at
+    /// once.
     #[default]
     Adaptive,
     /// Asks the socket again and again and never sleeps: the lowest latency, and a processor of its own.
@@ -31,21 +32,23 @@ pub struct UdpConfig {
     pub protocol: ProtocolConfig,
     /// What an endpoint does while it waits.
     pub waiting: WaitMode,
-    /// Largest UDP payload to probe for; `None` means 1452 (Ethernet), or [`LOOPBACK_DATAGRAM`] where all ranks are at
-    /// loopback addresses. 8952 suits networks with jumbo frames.
+    /// Largest UDP payload to probe for; `None` means 1452 (Ethernet), or [`LOOPBACK_DATAGRAM`] where all ranks
+    /// are at loopback addresses. 8952 suits networks with jumbo frames.
     pub datagram_limit: Option<u16>,
     /// Size in bytes asked of the system for the socket's buffers, each; it may give less.
     pub socket_buffer: usize,
     /// Whether to hand the system rows of datagrams at once (GSO) and take rows from it (GRO), where it can.
     pub offload: bool,
-    /// How long the program may neither poll nor send nor wait before a thread of the transport does its work for it.
+    /// How long the program may neither poll nor send nor wait before a thread of the transport does its work for
+    /// it.
     pub absence: Duration,
-    /// Whether a thread of the transport does the program's work while it is absent. A program without it must poll or wait
-    /// all the time, until it has left: else nothing is acknowledged or sent again, and after their `silence` its peers take it
-    /// for dead. It saves a thread per endpoint. The tokio mode has its task in any case.
+    /// Whether a thread of the transport does the program's work while it is absent. A program without it must
+    /// poll or wait all the time, until it has left: else nothing is acknowledged or sent again, and after their
+    /// `silence` its peers take it for dead. It saves a thread per endpoint. The tokio mode has its task in any
+    /// case.
     pub helper: bool,
-    /// For tests and measurements: how many datagrams out of 1000 this endpoint loses instead of sending them, and the seed of
-    /// that choice. (The 65,487 bytes of a datagram on loopback are lost together.)
+    /// For tests and measurements: how many datagrams out of 1000 this endpoint loses instead of sending them, and
+    /// the seed of that choice. (The 65,487 bytes of a datagram on loopback are lost together.)
     pub loss: Option<(u32, u64)>,
     /// How long leaving may take: until everything sent is acknowledged, but no longer.
     pub linger: Duration,
@@ -90,7 +93,8 @@ impl UdpConfig {
     pub const VARIABLES: [&'static str; 5] =
         ["AM_UDP_PROTECTION", "AM_UDP_WAITING", "AM_UDP_DATAGRAM", "AM_UDP_SILENCE", "AM_UDP_LINGER"];
 
-    /// Encrypted, adaptive, 64 KiB Medium messages, 10 s of silence, 512 KiB of Long payloads queued towards one peer.
+    /// Encrypted, adaptive, 64 KiB Medium messages, 10 s of silence, 512 KiB of Long payloads queued towards one
+    /// peer.
     pub fn new(secret: impl Into<Vec<u8>>) -> Self {
         Self {
             secret: secret.into(),
@@ -185,8 +189,8 @@ impl UdpConfig {
     }
 
     /// [`UdpConfig::new`], changed by the environment: `AM_UDP_PROTECTION` (`encrypted`, `plain-text`,
-    /// `unauthenticated`), `AM_UDP_WAITING` (`adaptive`, `polled`, `blocking`), `AM_UDP_DATAGRAM` (largest UDP payload in
-    /// bytes, 1200 to 65487), `AM_UDP_SILENCE` and `AM_UDP_LINGER` (seconds).
+    /// `unauthenticated`), `AM_UDP_WAITING` (`adaptive`, `polled`, `blocking`), `AM_UDP_DATAGRAM` (largest UDP
+    /// payload in bytes, 1200 to 65487), `AM_UDP_SILENCE` and `AM_UDP_LINGER` (seconds).
     ///
     /// # Errors
     /// [`VariableError`] names the variable and what it may be.

@@ -261,8 +261,8 @@ impl SocketDriver {
             let out = if engine.is_blocked() { PollFlags::POLLOUT } else { PollFlags::empty() };
             (next.since(now).into(), PollFlags::POLLIN | out)
         };
-        // A notice that came before is not missed: the bell stays rung until then. The notice itself may have been taken in
-        // before its bell was rung, so the bell is silenced whatever there is.
+        // A notice that came before is not missed: the bell stays rung until then. The notice itself may have been
+        // taken in before its bell was rung, so the bell is silenced whatever there is.
         sleep(
             &[(self.shared.socket.as_fd(), events), (self.shared.bell.as_fd(), PollFlags::POLLIN)],
             Some(timeout),

@@ -14,8 +14,8 @@ const GO: usize = 64;
 /// After a pause of this length all that waits is taken, not only up to the first message.
 const PAUSE: Span = Span::from_micros(100);
 
-/// After so many bytes taken in a row their senders hear of it: what a stream of large payloads has under way is soon
-/// acknowledged, and sender and receiver work at the same time.
+/// After so many bytes taken in a row their senders hear of it: what a stream of large payloads has under way is
+/// soon acknowledged, and sender and receiver work at the same time.
 const HEARD: usize = 128 << 10;
 
 /// Datagrams below this many bytes are not full.
@@ -96,10 +96,11 @@ impl Engine {
 
     /// Takes in what has arrived and acts on the passing of time. Returns whether anything has changed.
     ///
-    /// When the program has been asking in vain, this stops at the first piece that brings a message: it had better be
-    /// delivered, and answered, before the system is asked for more.
+    /// When the program has been asking in vain, this stops at the first piece that brings a message: it had
+    /// better be delivered, and answered, before the system is asked for more.
     ///
-    /// `now` may be a little old; it is renewed when something has come. `early` is what the caller has taken from the socket itself.
+    /// `now` may be a little old; it is renewed when something has come. `early` is what the caller has taken from
+    /// the socket itself.
     pub(super) fn take_in(&mut self, now: &mut Instant, clock: impl Fn() -> Instant, early: &mut [u8]) -> bool {
         if self.process.is_other() {
             return false;

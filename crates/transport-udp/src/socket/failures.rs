@@ -54,7 +54,8 @@ impl Notices {
     }
 }
 
-/// Tells an endpoint, from any thread, that a rank of its job has ended; see [`Udp::failure_notifier`](crate::Udp::failure_notifier).
+/// Tells an endpoint, from any thread, that a rank of its job has ended; see
+/// [`Udp::failure_notifier`](crate::Udp::failure_notifier).
 ///
 /// Without it a rank whose process was killed is found out by its silence, after
 /// [`ProtocolConfig::silence`](crate::proto::ProtocolConfig::silence).
@@ -69,13 +70,14 @@ impl FailureNotifier {
         Self { shared }
     }
 
-    /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its next poll,
-    /// as of every lost peer, and is woken if it waits. What the rank had sent and is not delivered yet is dropped, except for
-    /// up to 31 messages that a poll under way has taken out already, unless its farewell has come and nothing is missing before it: then it left as it says.
+    /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its
+    /// next poll, as of every lost peer, and is woken if it waits. What the rank had sent and is not delivered yet
+    /// is dropped, except for up to 31 messages that a poll under way has taken out already, unless its farewell
+    /// has come and nothing is missing before it: then it left as it says.
     ///
-    /// Does not wait for the program or its handlers; may be called from any thread, and as often as one likes: only the
-    /// first end of a rank counts. Nothing happens if the job has no such rank, if it is the endpoint's own, or if the
-    /// endpoint is no more. Allocates a few bytes.
+    /// Does not wait for the program or its handlers; may be called from any thread, and as often as one likes:
+    /// only the first end of a rank counts. Nothing happens if the job has no such rank, if it is the endpoint's
+    /// own, or if the endpoint is no more. Allocates a few bytes.
     pub fn lost(&self, rank: Rank, cause: LossCause) {
         let Some(shared) = self.shared.upgrade().filter(|shared| !shared.process.is_other()) else { return };
         shared.notices.add(rank, cause);

@@ -146,9 +146,9 @@ pub fn segment(bytes: usize) -> Segment<OwnMemory> {
 }
 
 impl Udp {
-    /// Joins a job as one endpoint, over a bound socket whose port is the one in the table, with a segment of its own of the
-    /// size that the table says. Starts the helper thread. Sessions with peers open when first needed, or at once in a
-    /// small job; a peer that is not there yet is waited for, for
+    /// Joins a job as one endpoint, over a bound socket whose port is the one in the table, with a segment of its
+    /// own of the size that the table says. Starts the helper thread. Sessions with peers open when first needed,
+    /// or at once in a small job; a peer that is not there yet is waited for, for
     /// [`ProtocolConfig::silence`](crate::proto::ProtocolConfig::silence) from the first attempt on.
     ///
     /// # Errors
@@ -161,8 +161,8 @@ impl Udp {
 }
 
 impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
-    /// [`Udp::join`] with memory that already exists: endpoints of one rank share theirs, and a segment may lie in memory
-    /// that other transports reach, too.
+    /// [`Udp::join`] with memory that already exists: endpoints of one rank share theirs, and a segment may lie in
+    /// memory that other transports reach, too.
     ///
     /// # Errors
     /// As [`Udp::join`].
@@ -233,20 +233,23 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
 }
 
 impl<M: Memory> Udp<M> {
-    /// A handle for whoever learns of the ends of ranks from another source than the protocol, such as a thread that listens
-    /// to the job's launcher. It can be cloned and sent to any thread, and does not keep the endpoint alive.
+    /// A handle for whoever learns of the ends of ranks from another source than the protocol, such as a thread
+    /// that listens to the job's launcher. It can be cloned and sent to any thread, and does not keep the endpoint
+    /// alive.
     pub fn failure_notifier(&self) -> FailureNotifier {
         FailureNotifier::new(Arc::downgrade(self.driver().shared()))
     }
 
-    /// Takes note that a rank is lost, for this reason, as [`FailureNotifier::lost`] does from other threads. The next poll tells.
+    /// Takes note that a rank is lost, for this reason, as [`FailureNotifier::lost`] does from other threads. The
+    /// next poll tells.
     pub fn declare_lost(&mut self, rank: Rank, cause: LossCause) {
         self.failure_notifier().lost(rank, cause);
     }
 
-    /// Calls `call` once, on the thread that uses this endpoint, as soon as it has taken leave: its peers have been told, and
-    /// have confirmed it unless they took too long. For those who have to tell an endpoint that left from one whose process
-    /// just ended. Replaces what an earlier call of this set; does nothing more once the endpoint has left.
+    /// Calls `call` once, on the thread that uses this endpoint, as soon as it has taken leave: its peers have
+    /// been told, and have confirmed it unless they took too long. For those who have to tell an endpoint that
+    /// left from one whose process just ended. Replaces what an earlier call of this set; does nothing more once
+    /// the endpoint has left.
     pub fn when_departed(&mut self, call: impl FnOnce() + Send + 'static) {
         self.driver_mut().when_departed(Box::new(call));
     }

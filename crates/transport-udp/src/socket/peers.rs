@@ -5,7 +5,8 @@ use am_core::{Peer, Rank, Shape};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Where every endpoint of a job listens, and the size of every rank's segment. All ranks of a job have the same table.
+/// Where every endpoint of a job listens, and the size of every rank's segment. All ranks of a job have the same
+/// table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
     shape: Shape,
@@ -81,8 +82,8 @@ pub enum PeersError {
 }
 
 impl Peers {
-    /// A table from the addresses of all endpoints, in the order of their [`Peer`] indices (rank 0's endpoints, then rank
-    /// 1's, ...), and the sizes in bytes of the ranks' segments.
+    /// A table from the addresses of all endpoints, in the order of their [`Peer`] indices (rank 0's endpoints,
+    /// then rank 1's, ...), and the sizes in bytes of the ranks' segments.
     ///
     /// # Errors
     /// [`PeersError`] names the first entry that cannot be.

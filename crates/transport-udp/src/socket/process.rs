@@ -1,13 +1,13 @@
-//! The process that an endpoint belongs to. A fork of it has the same keys and counters, and would seal other datagrams with
-//! nonces that its parent uses, too; so nothing of the endpoint may be used there.
+//! The process that an endpoint belongs to. A fork of it has the same keys and counters, and would seal other
+//! datagrams with nonces that its parent uses, too; so nothing of the endpoint may be used there.
 
 use forkguard::atfork::Guard;
 use std::io;
 
 /// The process that this was made in.
 ///
-/// The C library counts forks (`pthread_atfork`), so asking costs a load and no system call. A fork that goes past the C
-/// library, by a bare system call, is not noticed.
+/// The C library counts forks (`pthread_atfork`), so asking costs a load and no system call. A fork that goes past
+/// the C library, by a bare system call, is not noticed.
 #[derive(Clone, Debug)]
 pub(super) struct Process(Guard);
 

@@ -1,17 +1,19 @@
 //! The helper thread of an endpoint: does the endpoint's work while its program does not.
 //!
-//! Retransmission, acknowledgement and keeping sessions alive must not wait for a program that computes. The thread costs
-//! the program's thread next to nothing, because it does not take part while the program drives the endpoint itself:
+//! Retransmission, acknowledgement and keeping sessions alive must not wait for a program that computes. The
+//! thread costs the program's thread next to nothing, because it does not take part while the program drives the
+//! endpoint itself:
 //!
-//! * The program counts how often it polls ([`Shared::drives`], a plain store). The helper looks at the count once per
-//!   `absence`; while it changes, the helper does nothing else.
-//! * When the count stands still and the program is not asleep in `idle`, the helper takes the lock, asks the socket, lets
-//!   time pass and sends, and sleeps until the next datagram or deadline; until the count changes again.
-//! * A program that waits for other things as well leaves the endpoint to the helper, which does the same at once, and calls
-//!   the program's waker when something has come.
+//! * The program counts how often it polls ([`Shared::drives`], a plain store). The helper looks at the count once
+//!   per `absence`; while it changes, the helper does nothing else.
+//! * When the count stands still and the program is not asleep in `idle`, the helper takes the lock, asks the
+//!   socket, lets time pass and sends, and sleeps until the next datagram or deadline; until the count changes
+//!   again.
+//! * A program that waits for other things as well leaves the endpoint to the helper, which does the same at once,
+//!   and calls the program's waker when something has come.
 //! * Handlers run without the lock, so one that runs for long is an absence like any other.
-//! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps without
-//!   end, and is woken by the program's return.
+//! * While the program sleeps in `idle` it wakes up for datagrams and deadlines itself; the helper then sleeps
+//!   without end, and is woken by the program's return.
 //!
 //! The lock is taken by the program once per call, and once more for each row of messages that a poll delivers,
 //! without contention unless the helper is at work at that moment.
@@ -50,7 +52,8 @@ pub(super) struct Shared {
     pub(super) drives: AtomicU64,
     /// The program sleeps in `idle` and is woken by datagrams and deadlines. Set under the lock.
     parked: AtomicBool,
-    /// The helper has taken in what the program has not seen. Set under the lock, and taken back there by the program.
+    /// The helper has taken in what the program has not seen. Set under the lock, and taken back there by the
+    /// program.
     pub(super) unseen: AtomicBool,
     /// The helper sleeps until it is woken.
     asleep: AtomicBool,
@@ -64,7 +67,8 @@ pub(super) struct Shared {
     pub(super) sabotage: AtomicBool,
     pub(super) process: Process,
     wake: EventFd,
-    /// Wakes the program when it sleeps in `idle`; stays rung until it has woken, or the notices have been taken in.
+    /// Wakes the program when it sleeps in `idle`; stays rung until it has woken, or the notices have been taken
+    /// in.
     pub(super) bell: EventFd,
     /// What others know of the ends of ranks.
     pub(super) notices: Notices,
@@ -109,8 +113,8 @@ impl Shared {
         self.failed.load(Acquire).then_some(LossCause::Broken)
     }
 
-    /// Does a helper's work. If it panics, the program, which may rely on the helper and never look, learns of it with its next
-    /// call, and is woken for that.
+    /// Does a helper's work. If it panics, the program, which may rely on the helper and never look, learns of it
+    /// with its next call, and is woken for that.
     pub(super) fn guarded<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         // What is broken is not looked at again.
         let result = catch_unwind(AssertUnwindSafe(work)).ok();
@@ -131,8 +135,8 @@ impl Shared {
 
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(|poison| {
-            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have waited for the
-            // lock meanwhile, and finds that all peers are lost.
+            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have
+            // waited for the lock meanwhile, and finds that all peers are lost.
             self.failed.store(true, Release);
             let mut engine = poison.into_inner();
             engine.machine.break_down();
@@ -160,7 +164,8 @@ impl Shared {
 
     /// The program is back.
     pub(super) fn unpark(&self) {
-        // SeqCst, both here and in `rest`: either the helper sees that the program is back, or it is seen asleep here.
+        // SeqCst, both here and in `rest`: either the helper sees that the program is back, or it is seen asleep
+        // here.
         self.parked.store(false, SeqCst);
         if self.asleep.load(SeqCst) {
             self.wake();

@@ -27,7 +27,8 @@ fn two(work: impl Fn(Endpoint<Udp, u32>) + Sync) {
 #[test]
 fn a_panic_of_the_helper_reaches_the_program() {
     two(|mut endpoint| {
-        // Nobody may still be attaching when the helper comes to grief. What the first one said last may get lost with it.
+        // Nobody may still be attaching when the helper comes to grief. What the first one said last may get lost
+        // with it.
         let met = endpoint.barrier();
         if *endpoint.state() == 1 {
             // Stays until the other one has left.
@@ -57,7 +58,8 @@ fn break_helper(shared: &Shared) {
     }
 }
 
-/// A call of the program may wait for the lock that a helper holds when it fails: what the helper leaves behind is not worked on.
+/// A call of the program may wait for the lock that a helper holds when it fails: what the helper leaves behind is
+/// not worked on.
 #[test]
 fn a_failing_helper_loses_everyone() {
     let job = LocalJob::new(2).unwrap();

@@ -29,9 +29,9 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 /// So many datagrams in a row to one neighbour are worth a socket that knows no other.
 const STREAK: u32 = 64;
 
-/// A second socket for sending to the neighbour on this host that most is sent to at present. The system finds the way to it
-/// once and not for every datagram, which takes 0.1 us off each. Nothing is received there: peers do not care which port a
-/// datagram comes from, only firewalls between hosts might.
+/// A second socket for sending to the neighbour on this host that most is sent to at present. The system finds the
+/// way to it once and not for every datagram, which takes 0.1 us off each. Nothing is received there: peers do not
+/// care which port a datagram comes from, only firewalls between hosts might.
 #[derive(Debug)]
 struct Direct {
     socket: Option<UdpSocket>,
@@ -61,7 +61,8 @@ impl Direct {
         self.socket.as_ref()
     }
 
-    /// Sends a datagram if that can be done here. Whatever is wrong, the other way may work, or tells better what it is.
+    /// Sends a datagram if that can be done here. Whatever is wrong, the other way may work, or tells better what
+    /// it is.
     #[inline]
     fn send(&mut self, to: SocketAddr, datagram: &[u8]) -> bool {
         self.way_to(to).is_some_and(|socket| socket.send(datagram).is_ok())
@@ -170,7 +171,8 @@ impl Wire {
         Sent::Failed
     }
 
-    /// Sends a datagram that lies in two pieces of memory. If that fails, the same in one piece may work, or tells why.
+    /// Sends a datagram that lies in two pieces of memory. If that fails, the same in one piece may work, or tells
+    /// why.
     pub(super) fn send_two(&mut self, to: SocketAddr, head: &[u8], tail: &[u8]) -> bool {
         let pieces = [IoSlice::new(head), IoSlice::new(tail)];
         let sent = match self.direct.way_to(to) {
@@ -185,8 +187,8 @@ impl Wire {
 
     /// Tells how many pieces of how many bytes in all one visit to the socket brought.
     ///
-    /// Taking rows in whole (GRO) makes every single datagram dearer, by some 0.2 us where this was measured. So it is asked for
-    /// only while many small pieces come at once.
+    /// Taking rows in whole (GRO) makes every single datagram dearer, by some 0.2 us where this was measured. So
+    /// it is asked for only while many small pieces come at once.
     pub(super) fn visited(&mut self, pieces: usize, bytes: usize) {
         let many = pieces >= MANY && bytes / pieces < LARGEST / 4;
         self.thin = if pieces > 1 || bytes >= LARGEST / 4 { 0 } else { self.thin.saturating_add(1) };
@@ -220,7 +222,8 @@ pub(super) fn glance(socket: &UdpSocket, into: &mut [u8]) -> usize {
     socket.recv(into).unwrap_or(0)
 }
 
-/// Switches off what quinn-udp asks the system to tell of every datagram: nobody here wants to know, and it costs time.
+/// Switches off what quinn-udp asks the system to tell of every datagram: nobody here wants to know, and it costs
+/// time.
 fn quiet_down(socket: &UdpSocket, ipv6: bool) -> io::Result<()> {
     use nix::sys::socket::{setsockopt, sockopt};
     setsockopt(socket, sockopt::ReceiveTimestampns, &false)?;

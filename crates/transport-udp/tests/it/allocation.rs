@@ -1,5 +1,5 @@
-//! In steady state nothing is allocated per message: two ranks send each other every kind of message while an allocator
-//! counts what their threads ask for.
+//! In steady state nothing is allocated per message: two ranks send each other every kind of message while an
+//! allocator counts what their threads ask for.
 
 use am_conformance::{Exchange, allocations};
 use transport_udp::{LocalJob, Udp};
@@ -24,7 +24,8 @@ fn messages_allocate_nothing_once_buffers_have_their_size() {
                 let mut talk = Exchange::attach(job.join(rank).unwrap());
                 let rounds = 200;
                 let mut counts = Vec::with_capacity(20);
-                // Buffers grow to the most that was ever under way at once, which depends on how the ranks take turns.
+                // Buffers grow to the most that was ever under way at once, which depends on how the ranks take
+                // turns.
                 while counts.len() < 20 && counts.last() != Some(&0) {
                     let before = allocations();
                     converse(&mut talk, rounds);

@@ -28,8 +28,8 @@ impl Fabric for Threads {
         };
         config.protocol.protection = self.protection;
         config.protocol.silence = Span::from_secs(10);
-        // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then change what a
-        // rank may still send between its refusal and its look at the reasons.
+        // A machine that runs many tests at once keeps threads waiting for milliseconds. The helper would then
+        // change what a rank may still send between its refusal and its look at the reasons.
         config.absence = Duration::from_millis(20);
         let options =
             LocalOptions::default().endpoints(needs.endpoints).segment_bytes(SEGMENT).interface(self.interface);

@@ -50,7 +50,8 @@ fn says_lost(result: Result<(), WaitError>, lost: u32) -> bool {
     matches!(result, Err(WaitError::Poll(PollError::PeerLost { rank, cause: LossCause::Died, .. })) if rank == Rank(lost))
 }
 
-/// Rank 2 vanishes without a word while the others wait for it; the notice ends their waits, and they go on together.
+/// Rank 2 vanishes without a word while the others wait for it; the notice ends their waits, and they go on
+/// together.
 #[test]
 fn who_waits_is_woken_and_the_survivors_go_on() {
     for waiting in [WaitMode::Blocking, WaitMode::Adaptive, WaitMode::Polled] {

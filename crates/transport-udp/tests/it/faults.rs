@@ -1,5 +1,5 @@
-//! The protocol over a seeded network with faults of every kind: everything arrives once, in order and unharmed, with
-//! bounded memory. A failure prints the seed that repeats it.
+//! The protocol over a seeded network with faults of every kind: everything arrives once, in order and unharmed,
+//! with bounded memory. A failure prints the seed that repeats it.
 
 use crate::common::World;
 use am_core::{Peer, Span};

@@ -26,8 +26,9 @@ type Rank0 = Endpoint<Udp, State>;
 
 /// Forks; `None` in the child.
 fn split() -> Option<Pid> {
-    // SAFETY: the child of this program with several threads does only what needs no thread and no lock of them: it asks the
-    // endpoint, which takes no lock in a child, drops it, and exits. The C library keeps its allocator usable in children.
+    // SAFETY: the child of this program with several threads does only what needs no thread and no lock of them:
+    // it asks the endpoint, which takes no lock in a child, drops it, and exits. The C library keeps its allocator
+    // usable in children.
     match unsafe { fork() }.expect("a process may fork") {
         ForkResult::Parent { child } => Some(child),
         ForkResult::Child => None,
@@ -54,7 +55,8 @@ fn handlers() -> (Handlers<State>, Request<u64>) {
 
 /// What the child does with an endpoint of its parent; exits with 0 if that is told to be an error.
 fn try_in_child(mut endpoint: Rank0, add: Request<u64>) -> ! {
-    // A child that takes a lock of its parent's threads would wait for ever; so it is ended, which the parent sees.
+    // A child that takes a lock of its parent's threads would wait for ever; so it is ended, which the parent
+    // sees.
     alarm::set(60);
     let forked =
         |error: &WaitError| matches!(error, WaitError::Poll(PollError::PeerLost { cause: LossCause::Forked, .. }));

@@ -1,5 +1,5 @@
-//! The entries of the fuzz targets as ordinary tests with many seeds: what peers and strangers may send, and what a program
-//! may do, in any order. A failure prints the seed that repeats it.
+//! The entries of the fuzz targets as ordinary tests with many seeds: what peers and strangers may send, and what
+//! a program may do, in any order. A failure prints the seed that repeats it.
 
 use crate::entries::{datagrams, noise, operations, stranger};
 

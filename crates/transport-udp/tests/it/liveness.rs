@@ -57,8 +57,8 @@ fn time_in_which_a_rank_was_stopped_is_nobodys_silence() {
     assert_eq!(machine.status(Peer(1)), PeerStatus::Lost(LossCause::Silent));
 }
 
-/// Rank 1 falls silent after one message, except for what `say` makes every 2.5 seconds; returns what rank 0 thinks of it a
-/// minute later, and what it made of the last datagram.
+/// Rank 1 falls silent after one message, except for what `say` makes every 2.5 seconds; returns what rank 0
+/// thinks of it a minute later, and what it made of the last datagram.
 fn after_a_minute(
     world: &mut World,
     mut say: impl FnMut() -> Option<Vec<u8>>,

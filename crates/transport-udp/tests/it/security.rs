@@ -238,8 +238,8 @@ fn a_predecessors_hello_changes_nothing() {
     assert_eq!(world.machine(0).losses(), 1);
 }
 
-/// The same secret, other settings, another run: what was recorded then says nothing now, whether a session is open, being
-/// opened or not wanted yet.
+/// The same secret, other settings, another run: what was recorded then says nothing now, whether a session is
+/// open, being opened or not wanted yet.
 #[test]
 fn hellos_of_an_earlier_run_are_not_judged() {
     let hellos = |ranks: u32, change: fn(&mut Config)| {

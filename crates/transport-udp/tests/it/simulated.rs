@@ -1,5 +1,5 @@
-//! Jobs on the simulated network: what happens without the ranks' help, cuts that heal and cuts that do not, hosts that stop,
-//! narrow paths, and that a run is its seed's.
+//! Jobs on the simulated network: what happens without the ranks' help, cuts that heal and cuts that do not, hosts
+//! that stop, narrow paths, and that a run is its seed's.
 
 use am_core::transport::Membership;
 use am_core::{

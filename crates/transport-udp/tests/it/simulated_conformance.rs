@@ -1,6 +1,7 @@
 //! The conformance suite over the simulated driver, under mischief drawn from seeds.
 //!
-//! A failure prints the command that repeats it: `AM_UDP_SIM_SEED` runs one seed only, `AM_CONFORMANCE_ONLY` one case.
+//! A failure prints the command that repeats it: `AM_UDP_SIM_SEED` runs one seed only, `AM_CONFORMANCE_ONLY` one
+//! case.
 
 use am_conformance::{Buffers, Description, Plan, Profile, World, judge, run_part, run_with};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,8 +12,8 @@ use transport_udp::simulated::{Ethernet, EthernetJobConfig};
 /// Bytes of every rank's segment: not a multiple of anything but eight.
 const SEGMENT: usize = (1 << 18) + 8;
 
-/// The network of a seed: every fourth is without costs, the others are Ethernets; every second has a switch, the others
-/// cables, which differ by direction.
+/// The network of a seed: every fourth is without costs, the others are Ethernets; every second has a switch, the
+/// others cables, which differ by direction.
 fn network(ranks: u32, seed: u64) -> EthernetJobConfig {
     let ethernet = [Ethernet::ideal, Ethernet::ten, Ethernet::twenty_five, Ethernet::hundred][seed as usize % 4]();
     let mut job = EthernetJobConfig::new(ranks, &ethernet);
@@ -39,7 +40,8 @@ fn play(job: &EthernetJobConfig, case: &Description, world: &World) -> Vec<Strin
     }
 }
 
-/// Runs one case in `share` of the suite under one seed; returns what went wrong, with the command that repeats it.
+/// Runs one case in `share` of the suite under one seed; returns what went wrong, with the command that repeats
+/// it.
 fn run_seed(seed: u64, ranks: &[u32], mischief: bool, share: u64) -> Vec<String> {
     let plan = Plan { seed, ranks: ranks.to_vec(), share, ..Plan::from_environment(Profile::Quick) };
     let report = run_with("UDP in virtual time", &plan, |case, ranks, world| {
@@ -69,7 +71,8 @@ fn check(problems: &[String]) {
     assert!(problems.is_empty(), "{} failures:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// A seed of the full profile runs about one case in so many, drawn from it; `AM_UDP_SIM_SHARE=1` has all of them run.
+/// A seed of the full profile runs about one case in so many, drawn from it; `AM_UDP_SIM_SHARE=1` has all of them
+/// run.
 fn share() -> u64 {
     number("AM_UDP_SIM_SHARE", 4)
 }
@@ -111,8 +114,8 @@ fn with_mischief_8_ranks() {
     check(&run_seed(2, &[8], true, 4));
 }
 
-/// Under 1000 seeds, or as many as `AM_UDP_SIM_SEEDS` says, each of which draws network, faults, number of ranks and a quarter of the
-/// cases: every case runs some 250 times, with each number of ranks some 60 times.
+/// Under 1000 seeds, or as many as `AM_UDP_SIM_SEEDS` says, each of which draws network, faults, number of ranks
+/// and a quarter of the cases: every case runs some 250 times, with each number of ranks some 60 times.
 ///
 /// `cargo test --release -p active-messages-udp --test it -- --ignored simulated_conformance::full --nocapture`
 #[test]

@@ -1,8 +1,8 @@
-//! What the protocol makes of a simulated network: throughput under loss, incast, fairness, large jobs. Times are virtual,
-//! so the figures are the same on every machine and are gated.
+//! What the protocol makes of a simulated network: throughput under loss, incast, fairness, large jobs. Times are
+//! virtual, so the figures are the same on every machine and are gated.
 //!
-//! `cargo test --release -p active-messages-udp --test it simulated_network -- --nocapture --test-threads 1` prints the tables, and
-//! with `--include-ignored` the larger ones.
+//! `cargo test --release -p active-messages-udp --test it simulated_network -- --nocapture --test-threads 1`
+//! prints the tables, and with `--include-ignored` the larger ones.
 
 use am_core::{Address, Endpoint, Handlers, Instant, Payload, Peer, Rank, Request, Span, Token};
 use fabric_sim::LinkFaults;
@@ -31,8 +31,8 @@ fn attach(transport: SimUdp<'_>) -> (Endpoint<SimUdp<'_>, Taken>, Request<()>) {
 
 const MIB: usize = 1 << 20;
 
-/// Rate in MB/s (10^6 bytes) at which rank 1 takes `count` Long payloads of 1 MiB from rank 0, and how many datagrams were
-/// sent for one that was needed.
+/// Rate in MB/s (10^6 bytes) at which rank 1 takes `count` Long payloads of 1 MiB from rank 0, and how many
+/// datagrams were sent for one that was needed.
 fn stream(job: &EthernetJobConfig, count: u64) -> f64 {
     let mut job = job.clone();
     job.segment_bytes = MIB;
@@ -60,8 +60,8 @@ fn lossy(ethernet: &Ethernet, loss: f64) -> EthernetJobConfig {
     job
 }
 
-/// The bars of the project: 1 % of loss costs at most 20 % of the throughput of Long, 10 % still makes steady progress,
-/// 30 % loses nothing. `loss` is that of each of the two links of a way.
+/// The bars of the project: 1 % of loss costs at most 20 % of the throughput of Long, 10 % still makes steady
+/// progress, 30 % loses nothing. `loss` is that of each of the two links of a way.
 fn loss_table(ethernets: &[Ethernet], count: u64) {
     println!("Long 1 MiB, MB/s of payload (share of the rate without loss), by loss of each datagram on its way");
     let losses = [0.0_f64, 0.001, 0.01, 0.05, 0.1, 0.3];
@@ -96,7 +96,8 @@ fn loss_costs_little_everywhere() {
     loss_table(&[Ethernet::ten(), Ethernet::twenty_five(), Ethernet::hundred()], 64);
 }
 
-/// Time of a Short request and its reply, and Shorts of one 64-bit argument that rank 1 takes from rank 0 per second.
+/// Time of a Short request and its reply, and Shorts of one 64-bit argument that rank 1 takes from rank 0 per
+/// second.
 fn small_messages(ethernet: &Ethernet) -> (Span, f64) {
     const PINGS: u64 = 200;
     const FLOOD: u64 = 50_000;
@@ -152,8 +153,8 @@ fn small_messages_cost_what_the_table_says() {
     }
 }
 
-/// All ranks but 0 send `bytes` to rank 0 at once, through a switch that holds `queue` bytes for it. Returns the share of
-/// the link's rate that arrives as payload.
+/// All ranks but 0 send `bytes` to rank 0 at once, through a switch that holds `queue` bytes for it. Returns the
+/// share of the link's rate that arrives as payload.
 fn incast(senders: u32, bytes: usize, queue: u32) -> f64 {
     let ethernet = Ethernet::ten();
     let mut job = EthernetJobConfig::new(senders + 1, &ethernet);
@@ -196,7 +197,8 @@ fn an_incast_of_512_does_not_collapse() {
     assert!(incast(512, 64 << 10, 1 << 20) > 0.2);
 }
 
-/// Two ranks stream to rank 0 through one link, the second from `late` on; their shares from then on, and of the link.
+/// Two ranks stream to rank 0 through one link, the second from `late` on; their shares from then on, and of the
+/// link.
 fn two_flows(seed: u64, late: Span, span: Span) -> (f64, f64) {
     let ethernet = Ethernet::ten();
     let mut job = EthernetJobConfig::new(3, &ethernet);
@@ -256,7 +258,8 @@ fn a_late_flow_gets_its_share() {
     assert!(jain > 0.8 && used > 0.7, "{jain} {used}");
 }
 
-/// A job of many ranks starts, meets at a barrier and ends. Returns how long that took, and the most sessions of a rank.
+/// A job of many ranks starts, meets at a barrier and ends. Returns how long that took, and the most sessions of a
+/// rank.
 fn crowd(ranks: u32) -> (Instant, usize) {
     let mut job = EthernetJobConfig::new(ranks, &Ethernet::ten()).smallest();
     (job.segment_bytes, job.machine.receive_budget) = (4096, 4096 + 2 * ranks);

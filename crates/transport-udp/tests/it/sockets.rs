@@ -1,4 +1,5 @@
-//! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad set-ups get.
+//! Real sockets: work goes on while the program does not poll, lossy ways, long streams both ways, and what bad
+//! set-ups get.
 
 use crate::patience::patiently;
 use am_core::transport::{Notify, Waiting};
@@ -111,8 +112,8 @@ fn attach(transport: Udp) -> (Endpoint<Udp, State>, Request<u64>) {
     (Endpoint::builder(transport).timeout(patience).attach(handlers, State::default()).unwrap(), note)
 }
 
-/// Rank 0 sends 200 messages over a way that loses every third datagram and then does not touch its endpoint; rank 1 gets
-/// them all. Returns how many datagrams the way lost.
+/// Rank 0 sends 200 messages over a way that loses every third datagram and then does not touch its endpoint; rank
+/// 1 gets them all. Returns how many datagrams the way lost.
 #[test]
 fn losses_are_resent_while_the_program_does_not_poll() {
     let ([a, b], relay) = through_a_relay(0, |_| {});
@@ -141,7 +142,8 @@ fn losses_are_resent_while_the_program_does_not_poll() {
     assert!(relay.stop() > 10);
 }
 
-/// Rank 1 takes part in nothing after it has attached; its helper acknowledges, so rank 0 loses nobody and is done.
+/// Rank 1 takes part in nothing after it has attached; its helper acknowledges, so rank 0 loses nobody and is
+/// done.
 #[test]
 fn a_rank_that_computes_is_alive() {
     patiently(Duration::from_secs(1), |silence| {
@@ -252,7 +254,8 @@ fn pattern(rank: u32, len: usize) -> Vec<u8> {
     (0..len as u64 / 8).flat_map(|word| (word << 8 | u64::from(rank)).to_le_bytes()).collect()
 }
 
-/// Longer than what is queued, so that much is sent from where it is, also again; in small datagrams and in large ones.
+/// Longer than what is queued, so that much is sent from where it is, also again; in small datagrams and in large
+/// ones.
 #[test]
 fn long_streams_cross() {
     let protections = [Protection::Encrypted, Protection::PlainText, Protection::Unauthenticated];
@@ -346,7 +349,8 @@ fn bad_set_ups_are_told() {
     assert!(v6.contains("rank 1 is at [::1]:9, which the socket bound to"), "{v6}");
 }
 
-/// Real sockets that lose datagrams of the endpoints' own choice: everything arrives, once and whole, at every rate.
+/// Real sockets that lose datagrams of the endpoints' own choice: everything arrives, once and whole, at every
+/// rate.
 #[test]
 fn lossy_endpoints_lose_no_message() {
     for permille in [10, 100, 300] {

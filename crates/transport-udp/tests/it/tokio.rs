@@ -53,7 +53,8 @@ async fn everyone_asks_everyone(job: Arc<LocalJob>, rank: u32, ranks: u32) {
     endpoint.finish().unwrap();
 }
 
-/// What the task has taken in is served before an endpoint leaves, however quickly its program asks for nothing but the socket.
+/// What the task has taken in is served before an endpoint leaves, however quickly its program asks for nothing
+/// but the socket.
 #[test]
 fn nobody_leaves_with_a_question_unanswered() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

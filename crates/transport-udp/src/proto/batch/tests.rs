@@ -329,7 +329,8 @@ fn detached_requests_are_owed_until_answered() {
     assert_eq!(pair.replies(), [(7, Category::Short, 0)]);
 }
 
-/// The clock of an endpoint stands still after 213 days: nothing of the protocol panics or goes round in circles then.
+/// The clock of an endpoint stands still after 213 days: nothing of the protocol panics or goes round in circles
+/// then.
 #[test]
 fn the_end_of_time_is_survived() {
     let mut pair = Pair::new(|_| {});

@@ -50,7 +50,8 @@ fn farewells_of_no_kind_are_faults() {
     }
 }
 
-/// An acknowledgement may cost as much as is in flight, and so a datagram that is full of them what a stranger's never does.
+/// An acknowledgement may cost as much as is in flight, and so a datagram that is full of them what a stranger's
+/// never does.
 #[test]
 fn no_more_frames_than_a_sender_makes() {
     let mut ack = vec![0; 40];

@@ -191,8 +191,8 @@ fn unused_loans_starve_nobody() {
     }
 }
 
-/// What was set aside for the replies of a peer, queued for it and lent to it serves others from the moment at which it has left,
-/// and what it says afterwards takes nothing back.
+/// What was set aside for the replies of a peer, queued for it and lent to it serves others from the moment at
+/// which it has left, and what it says afterwards takes nothing back.
 #[test]
 fn who_has_left_holds_nothing() {
     for seed in 0..40 {
@@ -239,8 +239,8 @@ fn who_has_left_holds_nothing() {
     }
 }
 
-/// With default settings, in a job whose largest messages need loans, eleven peers that borrow all they get and never send leave
-/// room for a twelfth; each takes no more than its part.
+/// With default settings, in a job whose largest messages need loans, eleven peers that borrow all they get and
+/// never send leave room for a twelfth; each takes no more than its part.
 #[test]
 fn hoarders_leave_room_for_others() {
     let ranks = 512;

@@ -406,8 +406,8 @@ fn a_held_farewell_ends_neither_side() {
     }
 }
 
-/// A farewell that waits for another peer's is judged anew when it is released: meanwhile its sender may have come back and
-/// left with a word about a peer that the job does not have.
+/// A farewell that waits for another peer's is judged anew when it is released: meanwhile its sender may have come
+/// back and left with a word about a peer that the job does not have.
 #[test]
 fn a_farewell_may_name_nobody() {
     let mut duel = Duel::new(2, Protection::Encrypted);
