@@ -77,8 +77,8 @@ impl Refusals {
         Self { first, retry: None }
     }
 
-    /// Sends refused packets again, if their time has come; gives up those that nobody takes any more, and tells whose
-    /// they were. Whether it did anything.
+    /// Sends refused packets again, if their time has come; gives up those that nobody takes any more, and tells
+    /// whose they were. Whether it did anything.
     pub(crate) fn serve(&mut self, nic: &Nic<'_>, refused: u64, mut given_up: impl FnMut(u32, Nack)) -> bool {
         if refused == 0 {
             self.retry = None;

@@ -17,12 +17,12 @@
 //!
 //! # Known limits
 //!
-//! - A node that gives no sign for [`model::RetryParameters::limit`] attempts is taken for unreachable: what was under way to it
-//!   may have arrived or not. The conduit's ranks are lost for each other then ([`Silent`](am_core::LossCause::Silent)), also if the
-//!   link comes back.
+//! - A node that gives no sign for [`model::RetryParameters::limit`] attempts is taken for unreachable: what was
+//!   under way to it may have arrived or not. The conduit's ranks are lost for each other then
+//!   ([`Silent`](am_core::LossCause::Silent)), also if the link comes back.
 //! - Answers between interfaces take the links' time, but none of the units'.
-//! - All published totals are in the training set of the fit ([`model::fit`]), so no published value is held out: what the
-//!   simulation can be judged by are the claims about protocols and programs.
+//! - All published totals are in the training set of the fit ([`model::fit`]), so no published value is held out:
+//!   what the simulation can be judged by are the claims about protocols and programs.
 //!
 //! # Example
 //!

@@ -111,8 +111,8 @@ pub struct RdmaParameters {
     pub notify_ns: f64,
     /// The sending engine; one unit is a cell.
     pub tx: Stage,
-    /// The receiving engine, up to memory; one unit is a cell. It takes cells in as they come, so what it needs for
-    /// them only shows where it is slower than what the links bring together.
+    /// The receiving engine, up to memory; one unit is a cell. It takes cells in as they come, so what it needs
+    /// for them only shows where it is slower than what the links bring together.
     pub rx: Stage,
 }
 

@@ -1,6 +1,7 @@
-//! Peers that are lost for this rank although their processes go on: those that break the protocol, and those that the
-//! interface could not reach for longer than it tries. What was under way to these may be missing, so nothing that
-//! comes later makes sense; they are told, as soon as they can be reached, since they cannot find out themselves.
+//! Peers that are lost for this rank although their processes go on: those that break the protocol, and those that
+//! the interface could not reach for longer than it tries. What was under way to these may be missing, so nothing
+//! that comes later makes sense; they are told, as soon as they can be reached, since they cannot find out
+//! themselves.
 
 use super::transport::Conduit;
 use crate::nic::Nack;

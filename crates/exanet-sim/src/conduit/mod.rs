@@ -1,7 +1,7 @@
 //! Active messages over the packetizer and the RDMA engine.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `reply_path` and `native`
-//!   are its parts;
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `reply_path` and
+//!   `native` are its parts;
 //! * `frame` says what frames look like, how they fall into control packets, and how they become frames again, in
 //!   the order of their source;
 //! * `peers` is what is kept per peer; `stages` the memory that writes leave from, and the transfers under way;

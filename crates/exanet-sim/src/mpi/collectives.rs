@@ -33,7 +33,8 @@ impl Mpi<'_> {
     /// Sends some bytes of a buffer to one rank while a message of another comes to some bytes of one.
     ///
     /// # Errors
-    /// As [`Mpi::send_begin`] and [`Mpi::receive_begin`], without a message or receive being left; as [`Mpi::wait`].
+    /// As [`Mpi::send_begin`] and [`Mpi::receive_begin`], without a message or receive being left; as
+    /// [`Mpi::wait`].
     pub fn exchange(
         &mut self,
         communicator: Communicator,

@@ -4,8 +4,8 @@ use fabric_sim::ConfigError;
 use fabric_sim::parameters::Checker;
 use serde::{Deserialize, Serialize};
 
-/// How long messages travel: the baseline and the four variants of "Design and Implementation of a Write Based version
-/// of the Exanet MPI", each of which adds to the one before. All ranks use the same.
+/// How long messages travel: the baseline and the four variants of "Design and Implementation of a Write Based
+/// version of the Exanet MPI", each of which adds to the one before. All ranks use the same.
 ///
 /// | protocol | control messages of a long transfer | the receiver is done | the sender is done |
 /// |---|---|---|---|
@@ -64,7 +64,8 @@ pub struct MpiConfig {
     /// How long messages travel.
     pub protocol: Protocol,
     /// Bytes of the largest message that travels in control packets, at most 65,536. \[A\] 2048: up to there
-    /// packets are as fast as the baseline's long messages, and from there on the published saving of "up to 50 %" holds.
+    /// packets are as fast as the baseline's long messages, and from there on the published saving of "up to 50 %"
+    /// holds.
     pub eager: u32,
     /// Receives of long messages that may be under way, at least 1: each has a word for its notification.
     pub receives: u32,

@@ -1,6 +1,6 @@
-//! Two-sided messages straight on the interface's primitives, as "Design and Implementation of a Write Based version
-//! of the Exanet MPI" has them: a packetizer and a mailbox for control messages and eager data, an RDMA engine for long
-//! messages, and five ways to bring these together ([`Protocol`]).
+//! Two-sided messages straight on the interface's primitives, as "Design and Implementation of a Write Based
+//! version of the Exanet MPI" has them: a packetizer and a mailbox for control messages and eager data, an RDMA
+//! engine for long messages, and five ways to bring these together ([`Protocol`]).
 //!
 //! | module | owns |
 //! |---|---|
@@ -13,15 +13,15 @@
 //! This is the library that was published, beside the active messages of [`conduit`](crate::conduit): it uses no
 //! slots, no credits and no segment. Programs that want messages on every transport use the package
 //! `active-messages-p2p` on the conduit. Both have protocols of the same names. The machines are two: that one
-//! counts on a transport that keeps order, on credit for unexpected messages and on teams, sends up to sixteen words of
-//! arguments beside a message, and stands above the core; this one has what fits into a packet of 64 bytes, and knows
-//! nothing of active messages.
+//! counts on a transport that keeps order, on credit for unexpected messages and on teams, sends up to sixteen
+//! words of arguments beside a message, and stands above the core; this one has what fits into a packet of 64
+//! bytes, and knows nothing of active messages.
 //!
 //! # What a call costs
 //!
 //! Every control message costs half of [`software_ns`](crate::model::MpiParameters) at each side, besides what the
-//! interface charges; so does an eager message, and the start of a read. Writes and their notifications cost what the
-//! interface charges. So a small message between neighbours takes the fitted 1.293 us, and a long one by RTR
+//! interface charges; so does an eager message, and the start of a read. Writes and their notifications cost what
+//! the interface charges. So a small message between neighbours takes the fitted 1.293 us, and a long one by RTR
 //! the 0.6 us of a write and its bytes' time.
 //!
 //! # Rules
@@ -36,9 +36,9 @@
 //! # Limits
 //!
 //! Messages that nobody has asked for take memory without bound, as the publication says nothing of credit; what
-//! refuses is the interface ([`Counts::most_unexpected`] tells how many there were). Finding a receive or a message takes
-//! time in proportion to how many wait, which the simulation does not charge. All communicators have all ranks. Tags
-//! that were used once keep eight bytes for each peer.
+//! refuses is the interface ([`Counts::most_unexpected`] tells how many there were). Finding a receive or a
+//! message takes time in proportion to how many wait, which the simulation does not charge. All communicators have
+//! all ranks. Tags that were used once keep eight bytes for each peer.
 //!
 //! # Example
 //!
@@ -212,8 +212,8 @@ impl Counts {
     }
 }
 
-/// Runs a program on every rank of a machine. Ranks end together: behind the program comes a barrier, unless it failed or
-/// a rank is lost. Blocks until all have returned.
+/// Runs a program on every rank of a machine. Ranks end together: behind the program comes a barrier, unless it
+/// failed or a rank is lost. Blocks until all have returned.
 ///
 /// # Errors
 /// As [`exanet_sim::run`](crate::run); and settings that are not possible.

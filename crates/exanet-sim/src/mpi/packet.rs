@@ -83,8 +83,8 @@ impl Control {
         Self { kind, flag: false, communicator: 0, tag: 0, index: 0, send: none, receive: none, place }
     }
 
-    /// Writes a packet, with as much of an eager message's payload as fits; returns its length and what of the payload
-    /// is left.
+    /// Writes a packet, with as much of an eager message's payload as fits; returns its length and what of the
+    /// payload is left.
     pub(crate) fn encode<'p>(&self, turn: u16, payload: &'p [u8], out: &mut [u8; PACKET]) -> (usize, &'p [u8]) {
         *out = [0; PACKET];
         out[0] = self.kind as u8;

@@ -113,8 +113,8 @@ struct Transfer {
 
 /// One rank's two-sided messages.
 ///
-/// Calls that wait serve all messages meanwhile; the others neither wait nor receive anything. A message that was begun
-/// makes progress only inside calls.
+/// Calls that wait serve all messages meanwhile; the others neither wait nor receive anything. A message that was
+/// begun makes progress only inside calls.
 pub struct Mpi<'a> {
     nic: Nic<'a>,
     config: MpiConfig,
@@ -244,8 +244,8 @@ impl<'a> Mpi<'a> {
         buffer.check(range)
     }
 
-    /// Begins to send some bytes of a buffer, which stay as they are until the request has ended. A long message looks
-    /// first whether its receive has been advertised. Does not block.
+    /// Begins to send some bytes of a buffer, which stay as they are until the request has ended. A long message
+    /// looks first whether its receive has been advertised. Does not block.
     ///
     /// # Errors
     /// No such rank; no such bytes. What becomes of the message, the request's end tells.
@@ -273,10 +273,12 @@ impl<'a> Mpi<'a> {
         Ok(Request(Way::Send(key, len)))
     }
 
-    /// Begins to receive a message into some bytes of a buffer: from a rank or any, with a tag or any. Does not block.
+    /// Begins to receive a message into some bytes of a buffer: from a rank or any, with a tag or any. Does not
+    /// block.
     ///
     /// # Errors
-    /// No such rank; no such bytes; too many receives of long messages. What becomes of it, the request's end tells.
+    /// No such rank; no such bytes; too many receives of long messages. What becomes of it, the request's end
+    /// tells.
     pub fn receive_begin(
         &mut self,
         communicator: Communicator,
@@ -304,8 +306,8 @@ impl<'a> Mpi<'a> {
         len > self.config.eager.into()
     }
 
-    /// Asks for a receive to be cancelled. Its end tells: [`MpiError::Cancelled`], or its message, which was under way.
-    /// Changes nothing of messages that are sent. Does not block.
+    /// Asks for a receive to be cancelled. Its end tells: [`MpiError::Cancelled`], or its message, which was under
+    /// way. Changes nothing of messages that are sent. Does not block.
     pub fn cancel(&mut self, request: &Request) {
         if let Request(Way::Receive(key)) = request {
             self.machine.cancel(*key);
@@ -313,8 +315,8 @@ impl<'a> Mpi<'a> {
         }
     }
 
-    /// The end of a message, or the request again if it is still under way. The status of a message that was sent is
-    /// its receiver's: this rank, with tag 0. Serves messages; does not block.
+    /// The end of a message, or the request again if it is still under way. The status of a message that was sent
+    /// is its receiver's: this rank, with tag 0. Serves messages; does not block.
     ///
     /// # Errors
     /// In the inner result: as [`Mpi::wait`].

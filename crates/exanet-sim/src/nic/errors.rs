@@ -105,8 +105,8 @@ pub enum MapError {
     NotMapped(u64),
 }
 
-/// Why a transfer came to nothing. Its notification is never written, unless the other node could be reached and its answers
-/// could not ([`Fault::Unreachable`]).
+/// Why a transfer came to nothing. Its notification is never written, unless the other node could be reached and
+/// its answers could not ([`Fault::Unreachable`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -119,8 +119,8 @@ pub enum Fault {
     /// The process at the other side has no open context.
     #[error("the other process has no open context")]
     NoContext,
-    /// The other node does not answer, or has given up answering a read. A write may have arrived all the same; a read
-    /// writes nothing from now on.
+    /// The other node does not answer, or has given up answering a read. A write may have arrived all the same; a
+    /// read writes nothing from now on.
     #[error("the other node does not answer")]
     Unreachable,
 }

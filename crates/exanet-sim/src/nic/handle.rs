@@ -140,8 +140,9 @@ impl<'a> Nic<'a> {
         }
     }
 
-    /// What the channels hold. Costs nothing: it is a register that the interface keeps in memory. A packet that was taken wakes
-    /// nobody unless a send was [refused](PacketError::Full) for want of a channel: who waits for its end looks again after a time.
+    /// What the channels hold. Costs nothing: it is a register that the interface keeps in memory. A packet that
+    /// was taken wakes nobody unless a send was [refused](PacketError::Full) for want of a channel: who waits for
+    /// its end looks again after a time.
     pub fn pkt_channels(&self) -> Channels {
         self.unit(|device, _, local| device.process(local).packetizer.state())
     }
@@ -239,8 +240,8 @@ impl<'a> Nic<'a> {
     }
 
     /// Reads `len` bytes at an address of another process to an address of this one, and then writes the word of
-    /// `notify` here: the interface asks that of the other node to write, and where something can be lost now and then
-    /// whether it still does. Costs and errors as [`Nic::rdma_write`]. Does not block.
+    /// `notify` here: the interface asks that of the other node to write, and where something can be lost now and
+    /// then whether it still does. Costs and errors as [`Nic::rdma_write`]. Does not block.
     ///
     /// # Errors
     /// As [`Nic::rdma_write`].

@@ -24,8 +24,9 @@
 //! tests them.
 //!
 //! 1. A control packet is in one mailbox once, or refused; what is refused stays with its sender.
-//! 2. A transfer's notification is written after its last byte, in whatever order cells and blocks come and however
-//!    often they are sent; it is written once, and never for a transfer that faults at either side's memory.
+//! 2. A transfer's notification is written after its last byte, in whatever order cells and blocks come and
+//!    however often they are sent; it is written once, and never for a transfer that faults at either side's
+//!    memory.
 //! 3. Every transfer ends: done, or as a fault that says why.
 //! 4. A block that meets a page that is not there is sent again once the page is. Memory need not be pinned.
 //! 5. Once a transfer is done, nothing that is still under way writes to its destination again.

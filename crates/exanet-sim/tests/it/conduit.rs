@@ -1,5 +1,5 @@
-//! The conduit: what it allocates, how it carries payloads, what becomes of operations on lost ranks, and that a broken
-//! interface shows in it.
+//! The conduit: what it allocates, how it carries payloads, what becomes of operations on lost ranks, and that a
+//! broken interface shows in it.
 
 use am_conformance::allocations;
 use am_core::transport::{
@@ -12,8 +12,8 @@ use exanet_sim::conduit::{self, ConduitConfig};
 use exanet_sim::nic::Counters;
 use fabric_sim::{FaultEvent, Faults, Scheduled};
 
-/// Rank 0 sends `rounds` times a Short, a Medium and a Long message of a size and waits for their replies; returns its
-/// allocations after the first rounds, and the counters of rank 1's interface.
+/// Rank 0 sends `rounds` times a Short, a Medium and a Long message of a size and waits for their replies; returns
+/// its allocations after the first rounds, and the counters of rank 1's interface.
 fn exchange(config: &ConduitConfig, len: usize, rounds: u32) -> (u64, Counters) {
     let report = conduit::run(&ExanetConfig::pair(), config, move |transport| {
         let mut handlers = Handlers::<u32>::new();
@@ -112,9 +112,9 @@ fn operations_on_lost_ranks_are_not_done() {
     assert!(done > 4 && done < begun as usize && quiet, "{done} of {begun} done, quiet: {quiet}");
 }
 
-/// Two ranks of which one sends the other a message while the link to it is down for longer than the interface tries;
-/// what each of them has come to: messages handled whole, messages handled with bytes missing, and whether it lost the
-/// other.
+/// Two ranks of which one sends the other a message while the link to it is down for longer than the interface
+/// tries; what each of them has come to: messages handled whole, messages handled with bytes missing, and whether
+/// it lost the other.
 fn cut_off(category: Category) -> [(u32, u32, bool); 2] {
     let at = |at_ns, event| Scheduled { at_ns, event };
     let schedule = vec![
@@ -153,7 +153,8 @@ fn cut_off(category: Category) -> [(u32, u32, bool); 2] {
     [results[0].unwrap(), results[1].unwrap()]
 }
 
-/// A part of a Long message that is given up does not count as arrived, and both sides learn that they lost each other.
+/// A part of a Long message that is given up does not count as arrived, and both sides learn that they lost each
+/// other.
 #[test]
 fn parts_that_are_given_up_are_no_message() {
     assert_eq!(cut_off(Category::Long), [(0, 0, true), (0, 0, true)]);

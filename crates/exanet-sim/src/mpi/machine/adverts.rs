@@ -36,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// Cancels a receive, unless it has met its message. One that is advertised, or that others that are advertised
-    /// count on, has to be revoked first: its end tells how that went.
+    /// Cancels a receive, unless it has met its message. One that is advertised, or that others that are
+    /// advertised count on, has to be revoked first: its end tells how that went.
     pub(crate) fn cancel(&mut self, key: Key) {
         let Some(receive) = self.receives.get_mut(key) else { return };
         let State::Posted { advert, cancelled: cancelled @ false } = &mut receive.state else { return };

@@ -1,19 +1,20 @@
-//! The protocols as a state machine with neither interface nor clock: it is told what a rank asks for and what comes,
-//! and says what is to be done ([`Action`]).
+//! The protocols as a state machine with neither interface nor clock: it is told what a rank asks for and what
+//! comes, and says what is to be done ([`Action`]).
 //!
-//! `sending` has messages on their way out, `receiving` receives and how they meet messages, `adverts` receives that
-//! are advertised, retired and revoked, `ending` lost peers.
+//! `sending` has messages on their way out, `receiving` receives and how they meet messages, `adverts` receives
+//! that are advertised, retired and revoked, `ending` lost peers.
 //!
 //! # Why an advertisement meets the right message
 //!
-//! The messages of a sender to a receiver with a tag in a communicator are numbered. A receive with neither wildcard is
-//! advertised only while no wildcard that was posted before it waits in its communicator. So messages of its sender with
-//! its tag meet the receives with that tag in order, and the receive's message is the one whose number is that of
-//! messages met so far and of such receives before it. Both sides know that number: the sender writes that message
-//! and no other; an announcement of it that has crossed the advertisement is not answered, even if it comes behind the
-//! message itself, since writes overtake packets; an eager message of that number uses the advertisement up. A revocation
-//! takes a number out of the row, at both sides, unless its message has been sent; until it is answered, nothing of that
-//! row is advertised, and a message that is noted there has to wait for its number.
+//! The messages of a sender to a receiver with a tag in a communicator are numbered. A receive with neither
+//! wildcard is advertised only while no wildcard that was posted before it waits in its communicator. So messages
+//! of its sender with its tag meet the receives with that tag in order, and the receive's message is the one whose
+//! number is that of messages met so far and of such receives before it. Both sides know that number: the sender
+//! writes that message and no other; an announcement of it that has crossed the advertisement is not answered,
+//! even if it comes behind the message itself, since writes overtake packets; an eager message of that number uses
+//! the advertisement up. A revocation takes a number out of the row, at both sides, unless its message has been
+//! sent; until it is answered, nothing of that row is advertised, and a message that is noted there has to wait
+//! for its number.
 
 mod adverts;
 mod ending;

@@ -90,7 +90,8 @@ fn cancels_meet_writes_under_way() {
     assert!(ends[0] > 5 && ends[1] > 5, "{ends:?}");
 }
 
-/// A ring of blocking sends that are longer than an eager message waits for itself, as MPI permits, and is told so.
+/// A ring of blocking sends that are longer than an eager message waits for itself, as MPI permits, and is told
+/// so.
 #[test]
 fn a_ring_of_long_blocking_sends_is_reported() {
     let ring = |len| {
@@ -162,7 +163,8 @@ fn losses_end_what_waits_for_them() {
     }
 }
 
-/// A link that is down for longer than the interface tries takes both ranks from each other, and nothing comes later.
+/// A link that is down for longer than the interface tries takes both ranks from each other, and nothing comes
+/// later.
 #[test]
 fn ranks_that_cannot_be_reached_are_lost() {
     for protocol in Protocol::ALL {

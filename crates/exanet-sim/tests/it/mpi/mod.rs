@@ -1,5 +1,5 @@
-//! Two-sided messages on the interface: how long they take and what they cost by protocol, what goes wrong, collective
-//! operations, and random programs on machines with faults.
+//! Two-sided messages on the interface: how long they take and what they cost by protocol, what goes wrong,
+//! collective operations, and random programs on machines with faults.
 
 mod collectives;
 mod endings;

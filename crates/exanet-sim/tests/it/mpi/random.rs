@@ -1,5 +1,5 @@
-//! Random programs on machines with losses, overtaking, page faults, small mailboxes and short queues: every message comes
-//! once, in order under its tag, with its bytes.
+//! Random programs on machines with losses, overtaking, page faults, small mailboxes and short queues: every
+//! message comes once, in order under its tag, with its bytes.
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
