@@ -6,7 +6,8 @@ use fabric_sim::bytes::Pool;
 use fabric_sim::{Config, ConfigError, Context, Machine, NoErrors, Report, RunError, Topology};
 use std::rc::Rc;
 
-/// A machine of one's own and what happens to it. Read it from TOML, or start from [`Machine::new`] and change fields.
+/// A machine of one's own and what happens to it. Read it from TOML, or start from [`Machine::new`] and change
+/// fields.
 ///
 /// ```
 /// let config = machine_sim::MachineConfig::from_toml("
@@ -26,8 +27,8 @@ use std::rc::Rc;
 /// ```
 pub type MachineConfig = Machine<GenericInterface>;
 
-/// The interface that [`MachineConfig`] is a machine of. A node has 1 to 1024 ranks. Where links lose packets, the interfaces send
-/// them again; where packets of a pair may overtake each other, they bring them back in order.
+/// The interface that [`MachineConfig`] is a machine of. A node has 1 to 1024 ranks. Where links lose packets, the
+/// interfaces send them again; where packets of a pair may overtake each other, they bring them back in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenericInterface;
 

@@ -1,5 +1,5 @@
-//! A machine of one's own in virtual time: a generic network interface with LogGP parameters on any topology, described by one TOML
-//! file, and active messages on it.
+//! A machine of one's own in virtual time: a generic network interface with LogGP parameters on any topology,
+//! described by one TOML file, and active messages on it.
 //!
 //! # Modules
 //!

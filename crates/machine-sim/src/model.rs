@@ -1,17 +1,18 @@
 //! The parameter table: what messages cost, in the terms of LogGP and LogGOPS.
 //!
 //! A message of `s` bytes occupies the sending processor for `o_s + (s - 1) O`, the sending interface for
-//! `g + (s - 1) G`, and the receiving interface and processor likewise; its last byte arrives at the earliest `L + (s - 1) G`
-//! after it has left, besides what the links take (Alexandrov, Ionescu, Schauser and Scheiman, 1995; Hoefler, Schneider and
-//! Lumsdaine, 2010). Messages longer than the eager limit wait for their receiver's interface to say that they may come (Ino,
-//! Fujimoto and Hagihara, 2001).
+//! `g + (s - 1) G`, and the receiving interface and processor likewise; its last byte arrives at the earliest
+//! `L + (s - 1) G` after it has left, besides what the links take (Alexandrov, Ionescu, Schauser and Scheiman,
+//! 1995; Hoefler, Schneider and Lumsdaine, 2010). Messages longer than the eager limit wait for their receiver's
+//! interface to say that they may come (Ino, Fujimoto and Hagihara, 2001).
 
 use am_core::Span;
 use fabric_sim::parameters::{self, Checker};
 use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
 use serde::{Deserialize, Serialize};
 
-/// What an interface of one's own costs and can do. Fields that a file leaves out are those of [`Parameters::default`].
+/// What an interface of one's own costs and can do. Fields that a file leaves out are those of
+/// [`Parameters::default`].
 ///
 /// ```
 /// use machine_sim::model::Parameters;
@@ -34,9 +35,11 @@ pub struct Parameters {
     pub name: String,
     /// The latency L between two interfaces in nanoseconds, besides that of the links.
     pub latency_ns: f64,
-    /// What messages cost, by their size: the first class that a message fits counts. The last one takes messages of any size.
+    /// What messages cost, by their size: the first class that a message fits counts. The last one takes messages
+    /// of any size.
     pub sizes: Vec<SizeClass>,
-    /// Longer messages wait for their receiver's interface before they are sent (rendezvous), in bytes; without it none do.
+    /// Longer messages wait for their receiver's interface before they are sent (rendezvous), in bytes; without it
+    /// none do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eager_bytes: Option<u64>,
     /// What a node's data path takes from its ranks together, in MB/s; no limit unless given.
@@ -45,7 +48,8 @@ pub struct Parameters {
     pub ejection_mb_s: f64,
     /// Header of every packet on the links, in bytes, at most 4096.
     pub header_bytes: u32,
-    /// Payload of the longest packet in bytes, 16 to 2^30. Links are shared packet by packet; a message that is one packet costs the fewest events.
+    /// Payload of the longest packet in bytes, 16 to 2^30. Links are shared packet by packet; a message that is
+    /// one packet costs the fewest events.
     pub packet_bytes: u32,
     /// What a look that finds nothing costs, in nanoseconds, at least 0.001.
     pub empty_poll_ns: f64,
@@ -99,11 +103,13 @@ impl Default for Native {
     }
 }
 
-/// How lost packets are sent again. Nothing of this costs anything where links repair what they lose, or lose nothing.
+/// How lost packets are sent again. Nothing of this costs anything where links repair what they lose, or lose
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetryParameters {
-    /// How long a sender waits for an acknowledgement, in nanoseconds, at least 1; every fruitless wait doubles it, up to 64 times.
+    /// How long a sender waits for an acknowledgement, in nanoseconds, at least 1; every fruitless wait doubles
+    /// it, up to 64 times.
     pub timeout_ns: f64,
     /// Packets under way to a peer that are not acknowledged, 1 to 65,536; more wait.
     pub window: u32,
@@ -118,8 +124,8 @@ impl Default for RetryParameters {
 }
 
 impl Default for Parameters {
-    /// One microsecond from processor to processor for a small message, and 10 GB/s: no machine, but one that is easy to
-    /// reckon with.
+    /// One microsecond from processor to processor for a small message, and 10 GB/s: no machine, but one that is
+    /// easy to reckon with.
     fn default() -> Self {
         Self {
             name: "generic".into(),
@@ -148,8 +154,8 @@ impl Default for Parameters {
 const MOST_CLASSES: usize = 64;
 
 impl Parameters {
-    /// Messages that cost nothing, for semantics without times. Looks that find nothing take a picosecond, so that spinning
-    /// passes the time.
+    /// Messages that cost nothing, for semantics without times. Looks that find nothing take a picosecond, so that
+    /// spinning passes the time.
     pub fn free() -> Self {
         Self {
             name: "free".into(),
@@ -360,7 +366,8 @@ impl Costs {
         Span((u128::from(self.link_femtos) * u128::from(packet) / 1000) as u64)
     }
 
-    /// How much later than the links the interface has the last byte of a packet, since it is slower than they are.
+    /// How much later than the links the interface has the last byte of a packet, since it is slower than they
+    /// are.
     #[inline]
     pub(crate) fn trailing(&self, class: &Class, packet: u64) -> Span {
         Span(class.length(packet).0.saturating_sub(self.on_link(packet).0))

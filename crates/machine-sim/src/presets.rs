@@ -1,4 +1,5 @@
-//! Machines that are built in: the files of the folder `machines`. Each says which of its values are published, and where.
+//! Machines that are built in: the files of the folder `machines`. Each says which of its values are published,
+//! and where.
 //!
 //! ```
 //! use machine_sim::presets;
@@ -54,8 +55,8 @@ pub fn names() -> String {
     PRESETS.map(|preset| preset.name).join(", ")
 }
 
-/// A machine by the path of its file, or by its name if it is built in: what has neither a folder nor an ending is a name. Reads the file;
-/// blocks that long.
+/// A machine by the path of its file, or by its name if it is built in: what has neither a folder nor an ending is
+/// a name. Reads the file; blocks that long.
 ///
 /// # Errors
 /// As [`MachineConfig::from_file`](fabric_sim::Machine::from_file); or there is no machine of this name.

@@ -5,8 +5,8 @@ use fabric_sim::ConfigError;
 use fabric_sim::parameters::Checker;
 use serde::{Deserialize, Serialize};
 
-/// Sizes of the conduit, and what its own work costs besides the interface's overheads. Fields that a file leaves out are those of
-/// [`ConduitConfig::default`].
+/// Sizes of the conduit, and what its own work costs besides the interface's overheads. Fields that a file leaves
+/// out are those of [`ConduitConfig::default`].
 ///
 /// ```
 /// use machine_sim::conduit::{self, ConduitConfig};

@@ -1,19 +1,22 @@
 //! Active messages on the interface.
 //!
-//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `reply_path` and `native` are its parts;
+//! * `transport` has [`Conduit`], the [`Transport`](am_core::Transport); `send`, `receive`, `reply_path` and
+//!   `native` are its parts;
 //! * `frame` says what frames look like;
 //! * `peers` is what is kept per peer;
 //! * `config` has sizes, and what the conduit's own work costs.
 //!
 //! # How messages travel
 //!
-//! A frame is one message of the interface: its header is the message's immediate words, its arguments and payload are its bytes. The payload of a Long
-//! message goes to the segment before the frame is delivered. The interface keeps the order of a pair.
+//! A frame is one message of the interface: its header is the message's immediate words, its arguments and payload
+//! are its bytes. The payload of a Long message goes to the segment before the frame is delivered. The interface
+//! keeps the order of a pair.
 //!
 //! # Room
 //!
-//! A rank may have so many requests under way to each peer, and so many of them with a reply to come; credits for those that were
-//! handled ride on other frames where they can. So nothing that arrives lacks room, and nobody waits for a reply's.
+//! A rank may have so many requests under way to each peer, and so many of them with a reply to come; credits for
+//! those that were handled ride on other frames where they can. So nothing that arrives lacks room, and nobody
+//! waits for a reply's.
 //!
 //! ```
 //! use am_core::{Endpoint, HandlerResult, Handlers, Rank};

@@ -2,7 +2,8 @@
 
 use fabric_sim::PagedPeers;
 
-/// Messages between cores that may be under way to a peer besides all requests, so that no flood of these gets in their way.
+/// Messages between cores that may be under way to a peer besides all requests, so that no flood of these gets in
+/// their way.
 pub(super) const CONTROLS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]

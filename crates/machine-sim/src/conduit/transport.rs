@@ -29,9 +29,9 @@ pub(super) struct Shared {
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
 ///
-/// After the first messages nothing is allocated but the state of peers that were never there before. Calls do not block: the
-/// interface takes what room there is for. Reading the segment passes no time and lets nothing happen: only polling, idling and
-/// asking for a status do.
+/// After the first messages nothing is allocated but the state of peers that were never there before. Calls do not
+/// block: the interface takes what room there is for. Reading the segment passes no time and lets nothing happen:
+/// only polling, idling and asking for a status do.
 pub struct Conduit<'a> {
     pub(super) nic: Nic<'a>,
     pub(super) shared: Rc<Shared>,
@@ -77,7 +77,8 @@ impl<'a> Conduit<'a> {
         }
     }
 
-    /// The rank's interface, for raw use beside the conduit, which takes its messages and the ends of its operations.
+    /// The rank's interface, for raw use beside the conduit, which takes its messages and the ends of its
+    /// operations.
     pub fn nic(&self) -> &Nic<'a> {
         &self.nic
     }

@@ -1,5 +1,5 @@
-//! Schedules in GOAL's text format (Hoefler, Siebert and Lumsdaine, 2009), run on a machine: each rank's computations, sends and receives with
-//! what they require of each other.
+//! Schedules in GOAL's text format (Hoefler, Siebert and Lumsdaine, 2009), run on a machine: each rank's
+//! computations, sends and receives with what they require of each other.
 //!
 //! * `text` reads schedules, and says what is wrong with others by line;
 //! * `player` runs them: a state machine of each rank, in the network's events;
@@ -7,15 +7,17 @@
 //!
 //! # What is simulated
 //!
-//! The rules are LogGOPS's, as LogGOPSim has them: a send waits for its processor and its interface, occupies the first for
-//! `o_s + (s - 1) O` and the second for `g + (s - 1) G`; its first byte arrives `L` after the overhead, besides what the links take; the
-//! receiver then is occupied for `o_r` and the bytes' `(s - 1) G` or `(s - 1) O`, whichever is longer, whether or not the receive was posted.
-//! Messages match receives by source and tag in the order in which they were taken in. A `calc` of `n` takes `n` nanoseconds. Of what waits for
-//! the same processor or interface, that which became possible first begins first.
+//! The rules are LogGOPS's, as LogGOPSim has them: a send waits for its processor and its interface, occupies the
+//! first for `o_s + (s - 1) O` and the second for `g + (s - 1) G`; its first byte arrives `L` after the overhead,
+//! besides what the links take; the receiver then is occupied for `o_r` and the bytes' `(s - 1) G` or `(s - 1) O`,
+//! whichever is longer, whether or not the receive was posted. Messages match receives by source and tag in the
+//! order in which they were taken in. A `calc` of `n` takes `n` nanoseconds. Of what waits for the same processor
+//! or interface, that which became possible first begins first.
 //!
 //! # Different from LogGOPSim
 //!
-//! Held against its source (`LogGOPSim.cpp` of spcl/LogGOPSim); where none of these matters, the times are meant to be equal.
+//! Held against its source (`LogGOPSim.cpp` of spcl/LogGOPSim); where none of these matters, the times are meant
+//! to be equal.
 //!
 //! | | here | LogGOPSim |
 //! |---|---|---|
@@ -29,7 +31,8 @@
 //! | `tag -1` of a send | refused | taken |
 //! | computations | on a slow node they take longer | noise from a trace |
 //!
-//! Neither waits with the bytes of a message above the eager limit until it is matched: only its sender's operation does.
+//! Neither waits with the bytes of a message above the eager limit until it is matched: only its sender's
+//! operation does.
 //!
 //! ```
 //! use machine_sim::{crossbar, goal::{self, Schedule}, model::Parameters};
@@ -127,8 +130,8 @@ pub struct Schedule {
 /// Runs a schedule on a machine, which gets as many ranks as the schedule has. Blocks until it has ended.
 ///
 /// # Errors
-/// An impossible machine, one that loses packets without repair, a schedule with operations that require each other, or one whose messages
-/// do not match: a deadlock that names what is left.
+/// An impossible machine, one that loses packets without repair, a schedule with operations that require each
+/// other, or one whose messages do not match: a deadlock that names what is left.
 pub fn run(machine: &MachineConfig, schedule: &Schedule) -> Result<ScheduleReport, RunError> {
     let ranks = u32::try_from(schedule.ranks.len()).unwrap_or(u32::MAX);
     let machine = MachineConfig { ranks, ..machine.clone() };

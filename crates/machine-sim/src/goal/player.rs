@@ -37,7 +37,8 @@ enum Letter {
     },
 }
 
-/// Things that come to their time: an operation may begin, one has ended, a message wants its processor, something is free again.
+/// Things that come to their time: an operation may begin, one has ended, a message wants its processor, something
+/// is free again.
 const BEGIN: u32 = 0;
 const END: u32 = 1;
 const MESSAGE: u32 = 2;
@@ -54,7 +55,8 @@ struct State {
     behind: Vec<u32>,
 }
 
-/// What an operation or a message occupies: a processor, and an interface's sending (false) or receiving (true) side.
+/// What an operation or a message occupies: a processor, and an interface's sending (false) or receiving (true)
+/// side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Need {
     cpu: u8,
@@ -81,7 +83,8 @@ struct Process {
     /// Receives without a message, and messages without a receive: source, tag, place and size.
     posted: VecDeque<(Option<u32>, Option<u32>, u32)>,
     unexpected: VecDeque<(u32, u32, u32, u64, Instant)>,
-    /// What waits, by what it needs, in the order in which it became possible: its number in that order, over all needs.
+    /// What waits, by what it needs, in the order in which it became possible: its number in that order, over all
+    /// needs.
     waiting: BTreeMap<Need, VecDeque<(u64, Work)>>,
     tickets: u64,
     /// When the rank is looked at again because something is free.
@@ -288,7 +291,8 @@ impl Player {
         }
     }
 
-    /// A message has arrived. It occupies what the receive that is posted for it names, or else what its sender did.
+    /// A message has arrived. It occupies what the receive that is posted for it names, or else what its sender
+    /// did.
     fn message(&mut self, packet: Packet<Letter>, port: &mut Port<'_>) {
         let Packet { from, to, body, .. } = packet;
         let Letter::Message { tag, bytes, place, cpu, nic } = body else { return };

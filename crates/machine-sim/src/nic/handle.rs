@@ -11,8 +11,8 @@ use fabric_sim::{Context, HostMemory, WaitFor};
 use std::fmt;
 use std::rc::Rc;
 
-/// What a rank's program calls: sending and receiving messages, operations on peers' memory, time. Clones are handles to the
-/// same rank.
+/// What a rank's program calls: sending and receiving messages, operations on peers' memory, time. Clones are
+/// handles to the same rank.
 #[derive(Clone)]
 pub struct Nic<'a> {
     context: Context<'a, Interface>,
@@ -89,8 +89,9 @@ impl<'a> Nic<'a> {
         self.context.post(to, 0, body, CALLED);
     }
 
-    /// Sends a message of `len` bytes that a function fills, which gets them as the last user left them. Charges the
-    /// sending overhead; the message leaves when the interface has time for it. Messages of a pair arrive in order. Does not block.
+    /// Sends a message of `len` bytes that a function fills, which gets them as the last user left them. Charges
+    /// the sending overhead; the message leaves when the interface has time for it. Messages of a pair arrive in
+    /// order. Does not block.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -100,7 +101,8 @@ impl<'a> Nic<'a> {
         self.send_parts(to, immediate, len, fill, None);
     }
 
-    /// [`Nic::send`] of a message that stands for `size` bytes, which nobody looks at, at no cost for the processor.
+    /// [`Nic::send`] of a message that stands for `size` bytes, which nobody looks at, at no cost for the
+    /// processor.
     pub fn inject(&self, to: u32, immediate: [u64; 2], size: u64) {
         let data = self.shared.pool.lend(0, |_| ());
         let called = self.now();
@@ -133,8 +135,8 @@ impl<'a> Nic<'a> {
         self.call(to, Content::Message { immediate, data, place, called }, len.into());
     }
 
-    /// The next message that has arrived, if any; charges the receiving overhead, or a look that finds nothing. Lets everything
-    /// happen that happens up to this rank's time.
+    /// The next message that has arrived, if any; charges the receiving overhead, or a look that finds nothing.
+    /// Lets everything happen that happens up to this rank's time.
     pub fn receive(&self) -> Option<Message> {
         let found = self.take();
         if found.is_none() {
@@ -211,7 +213,8 @@ impl<'a> Nic<'a> {
         self.context.local(|device, _| device.process(self.rank).unreachable.pop())
     }
 
-    /// Suspends the rank until something has come, a rank is known to be lost, or `until`; `wanted` is for deadlock reports.
+    /// Suspends the rank until something has come, a rank is known to be lost, or `until`; `wanted` is for
+    /// deadlock reports.
     pub fn idle(&self, until: Option<Instant>, wanted: impl Into<WaitFor>) {
         self.context.idle(until, wanted);
     }

@@ -1,5 +1,5 @@
-//! The interface: messages of any length in the order in which they were sent, and one-sided operations on registered memory. It knows
-//! nothing of active messages.
+//! The interface: messages of any length in the order in which they were sent, and one-sided operations on
+//! registered memory. It knows nothing of active messages.
 //!
 //! * `handle` has [`Nic`], what programs call;
 //! * `device` is the interface of a node: it occupies the processors' and interfaces' time as the table says;

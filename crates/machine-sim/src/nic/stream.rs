@@ -1,5 +1,5 @@
-//! The packets of a pair, where they may overtake each other or be lost: numbered by their sender, in order again at their receiver,
-//! and kept until they are acknowledged.
+//! The packets of a pair, where they may overtake each other or be lost: numbered by their sender, in order again
+//! at their receiver, and kept until they are acknowledged.
 
 use super::wire::{Content, PacketBody};
 use am_core::Instant;

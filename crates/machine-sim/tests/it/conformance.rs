@@ -1,5 +1,5 @@
-//! The conformance suite over the conduit: on pure LogGP, over fat trees and dragonflies, with losses and adaptive routing, and with long
-//! messages that wait.
+//! The conformance suite over the conduit: on pure LogGP, over fat trees and dragonflies, with losses and adaptive
+//! routing, and with long messages that wait.
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 

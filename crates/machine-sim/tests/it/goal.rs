@@ -1,4 +1,5 @@
-//! Schedules on a machine, held against an oracle of its own: LogGOPS's rules as they are published, a heap of events and nothing else.
+//! Schedules on a machine, held against an oracle of its own: LogGOPS's rules as they are published, a heap of
+//! events and nothing else.
 
 use fabric_sim::{RunError, Topology};
 use machine_sim::goal::{self, Action, Schedule, patterns};
@@ -23,8 +24,8 @@ enum Event {
     Message { from: usize, to: usize, tag: u32, bytes: u64 },
 }
 
-/// When the processors of all ranks have ended their last operations, in picoseconds: operations take their processor in the order of time, and
-/// then of their becoming possible.
+/// When the processors of all ranks have ended their last operations, in picoseconds: operations take their
+/// processor in the order of time, and then of their becoming possible.
 fn oracle(schedule: &Schedule, model: LogGops) -> Vec<u64> {
     let LogGops { latency, overhead, gap, gap_per_byte, overhead_per_byte } = model;
     let ranks = schedule.ranks.len();
@@ -177,7 +178,8 @@ fn collectives_take_as_long_as_by_hand() {
     let last = |schedule: Schedule| on_crossbar(&schedule, model).ended.into_iter().max().unwrap().0 / 1000;
     // A round trip's half: o + L + o.
     assert_eq!(last(patterns::binomial_broadcast(2, 1)), 1500 + 2500 + 1500);
-    // Three generations one after the other, where a rank sends to its children in turn: the last leaf is 3 (L + 2 o) deep.
+    // Three generations one after the other, where a rank sends to its children in turn: the last leaf is 3 (L + 2
+    // o) deep.
     assert_eq!(last(patterns::binomial_broadcast(8, 1)), 3 * (2500 + 2 * 1500));
     assert_eq!(last(patterns::dissemination_barrier(8, 1)), 3 * (2500 + 2 * 1500));
     // o + L + o, and a byte takes 6 ns.

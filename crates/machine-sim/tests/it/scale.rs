@@ -21,7 +21,8 @@ fn torus(dims: [u32; 3]) -> MachineConfig {
     machine
 }
 
-/// Every rank writes to its neighbours, and all add their numbers up by recursive doubling; how many events that took.
+/// Every rank writes to its neighbours, and all add their numbers up by recursive doubling; how many events that
+/// took.
 fn neighbours_and_sum(machine: &MachineConfig) -> u64 {
     let config = ConduitConfig { segment: 4096, ..ConduitConfig::default() };
     let report = conduit::run(machine, &config, |transport| {

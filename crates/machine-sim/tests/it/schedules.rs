@@ -1,5 +1,5 @@
-//! Random schedules on a machine, held against a reference of its own kind: no events and no queue, but again and again the one thing that can
-//! begin soonest, searched among all that is left.
+//! Random schedules on a machine, held against a reference of its own kind: no events and no queue, but again and
+//! again the one thing that can begin soonest, searched among all that is left.
 
 use am_core::Instant;
 use fabric_sim::{RunError, Topology, splitmix64};
@@ -32,7 +32,8 @@ struct Message {
     nic: u8,
 }
 
-/// What is known of an operation: when it began and ended, by how many steps at that time it could begin, and how many things began before.
+/// What is known of an operation: when it began and ended, by how many steps at that time it could begin, and how
+/// many things began before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     begun: Option<u64>,
@@ -41,8 +42,8 @@ struct Known {
     number: u64,
 }
 
-/// When something became possible; by how many steps at that time, since receives whose message is there begin and end at once; and behind
-/// which beginning.
+/// When something became possible; by how many steps at that time, since receives whose message is there begin and
+/// end at once; and behind which beginning.
 type Since = (u64, u64, u64);
 
 #[derive(Default)]
@@ -51,9 +52,11 @@ struct Rank {
     sending: [u64; 3],
     receiving: [u64; 3],
     known: Vec<Known>,
-    /// When what began last had become possible, of what receives let begin that ended at once, and of everything else.
+    /// When what began last had become possible, of what receives let begin that ended at once, and of everything
+    /// else.
     last: [Option<Since>; 2],
-    /// Receives by place, in the order of their being posted; messages that were taken in, with the time at which that has ended.
+    /// Receives by place, in the order of their being posted; messages that were taken in, with the time at which
+    /// that has ended.
     posted: Vec<usize>,
     taken: Vec<(Message, u64)>,
 }
@@ -80,7 +83,8 @@ enum Outcome {
     Ends(Vec<Instant>),
     /// Some operations wait for each other for ever.
     Hangs,
-    /// Several things ended at the same time, each of which let an operation begin, and the rules do not say which is first.
+    /// Several things ended at the same time, each of which let an operation begin, and the rules do not say which
+    /// is first.
     Open,
 }
 
@@ -205,8 +209,8 @@ impl Draw {
     }
 }
 
-/// Messages and computations drawn one after the other: what an operation requires was drawn before it. Receives that take each other's
-/// messages can make some wait for ever all the same.
+/// Messages and computations drawn one after the other: what an operation requires was drawn before it. Receives
+/// that take each other's messages can make some wait for ever all the same.
 fn drawn(draw: &mut Draw, units: u64) -> Schedule {
     let ranks = 2 + draw.below(4) as usize;
     // Ranks begin at times of their own, so that no two things happen at the same time.
