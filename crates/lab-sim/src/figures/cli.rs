@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 /// Published figures beside simulated ones, each with its residual and tolerance.
 ///
-/// Prints a line for every figure: a number that a document states (published), a sentence of it and the inequality that it is
-/// read as (claim), arithmetic on its numbers (derived), or this project's own (model). Writes plots (SVG), their points (CSV) and
-/// all lines (JSON). Lines marked "held out" had no part in fitting the machine's parameters. Exits with 0 when every line is within its tolerance,
-/// with 1 when one is not or a simulation fails, and with 2 when the command line is wrong.
+/// Prints a line for every figure: a number that a document states (published), a sentence of it and the
+/// inequality that it is read as (claim), arithmetic on its numbers (derived), or this project's own (model).
+/// Writes plots (SVG), their points (CSV) and all lines (JSON). Lines marked "held out" had no part in fitting the
+/// machine's parameters. Exits with 0 when every line is within its tolerance, with 1 when one is not or a
+/// simulation fails, and with 2 when the command line is wrong.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "figures", max_term_width = 100)]
 pub(crate) struct Cli {

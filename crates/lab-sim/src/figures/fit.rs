@@ -1,4 +1,5 @@
-//! The fits: what a machine's parameter table takes from published numbers, computed from the declared training set.
+//! The fits: what a machine's parameter table takes from published numbers, computed from the declared training
+//! set.
 
 use crate::figures::cli::Machine;
 use crate::figures::report::Failure;

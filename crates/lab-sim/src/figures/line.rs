@@ -1,8 +1,9 @@
-//! A line of the comparison: what a document says, or what this project's model gives, beside what the simulation gives.
+//! A line of the comparison: what a document says, or what this project's model gives, beside what the simulation
+//! gives.
 //!
-//! A [`Group`] holds what lines have in common: what class their reference is of, where it stands, the sentence, and the
-//! tolerance with the rule that it follows from. So a tolerance is the same for a whole group, and it stands in the source
-//! before any run.
+//! A [`Group`] holds what lines have in common: what class their reference is of, where it stands, the sentence,
+//! and the tolerance with the rule that it follows from. So a tolerance is the same for a whole group, and it
+//! stands in the source before any run.
 
 use serde::Serialize;
 

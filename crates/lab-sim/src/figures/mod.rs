@@ -1,8 +1,9 @@
 //! Reproduces published figures on the simulated machines, and says how far off each one is.
 //!
-//! `cli` reads the command line, `parts` runs what it chooses, `line` has a reference beside the simulated value, `report` the
-//! table and the files, `fit` compares parameter tables with the fits that they come from, `plot` draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its
-//! fellows run the machines, `collectives` collective operations on several of them.
+//! `cli` reads the command line, `parts` runs what it chooses, `line` has a reference beside the simulated value,
+//! `report` the table and the files, `fit` compares parameter tables with the fits that they come from, `plot`
+//! draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its fellows run the
+//! machines, `collectives` collective operations on several of them.
 
 mod cli;
 pub mod collectives;

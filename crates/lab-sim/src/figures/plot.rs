@@ -1,4 +1,5 @@
-//! Draws curves as SVG text: axes with units, simulated values as lines, published ones as marks; and their points as CSV.
+//! Draws curves as SVG text: axes with units, simulated values as lines, published ones as marks; and their points
+//! as CSV.
 
 use crate::figures::line::Class;
 use lab::bench::svg::{self, text};
@@ -31,8 +32,8 @@ pub(crate) enum Style {
     Line,
     /// Simulated, something to compare with: joined by a dashed line.
     Dashed,
-    /// Something to compare with that is not simulated: a mark each. The name of such points begins with their class, see
-    /// [`Class`].
+    /// Something to compare with that is not simulated: a mark each. The name of such points begins with their
+    /// class, see [`Class`].
     Marks,
 }
 

@@ -1,4 +1,5 @@
-//! How far the command is: a bar on a terminal, otherwise a line for every part, and now and then one for what of it is being done.
+//! How far the command is: a bar on a terminal, otherwise a line for every part, and now and then one for what of
+//! it is being done.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};

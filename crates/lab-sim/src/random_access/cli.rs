@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// HPCC RandomAccess on a simulated machine: every rank is a coroutine of this process, and time is the machine's.
 ///
-/// Exits with 0 when the run passed its verification, with 1 when it did not or a rank failed, and with 2 when the command
-/// line is wrong.
+/// Exits with 0 when the run passed its verification, with 1 when it did not or a rank failed, and with 2 when the
+/// command line is wrong.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "random_access_sim", max_term_width = 100)]
 pub(crate) struct Cli {
@@ -51,7 +51,8 @@ impl Cli {
         })
     }
 
-    /// Checks what clap cannot see: arguments that do not fit together, and `ranks`, however that number came about.
+    /// Checks what clap cannot see: arguments that do not fit together, and `ranks`, however that number came
+    /// about.
     ///
     /// # Errors
     /// A clap error that names the arguments and their values.
@@ -74,7 +75,8 @@ impl Cli {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Simulated machines")]
 pub(crate) struct Simulation {
-    /// How nodes are connected: direct:N, ring:N, crossbar:N, mesh:AxBxC, torus:AxB and so on [default: a crossbar]
+    /// How nodes are connected: direct:N, ring:N, crossbar:N, mesh:AxBxC, torus:AxB and so on [default: a
+    /// crossbar]
     #[arg(long)]
     pub(crate) topology: Option<Topology>,
 
@@ -94,8 +96,8 @@ pub(crate) struct Simulation {
     #[arg(long, value_enum)]
     flow: Option<Flow>,
 
-    /// A machine with all its parameters, as a TOML file; flags override it. With --backend sim it may also be the name of a machine
-    /// that is built in
+    /// A machine with all its parameters, as a TOML file; flags override it. With --backend sim it may also be the
+    /// name of a machine that is built in
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
 

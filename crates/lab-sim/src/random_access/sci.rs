@@ -1,4 +1,5 @@
-//! The same run over SCI's shared segments: on a simulated machine, or between processes that map the segments' files.
+//! The same run over SCI's shared segments: on a simulated machine, or between processes that map the segments'
+//! files.
 
 use super::cli::Cli;
 use super::{impossible, tell};

@@ -10,8 +10,9 @@ use std::str::FromStr;
 
 /// Measures and loads a machine of one's own in virtual time.
 ///
-/// One of --measure, --pattern and --goal says what the machine does. Exits with 0 when all runs ended, with 1 when one did
-/// not (a deadlock, for instance), and with 2 when the command line, the machine or a schedule is wrong.
+/// One of --measure, --pattern and --goal says what the machine does. Exits with 0 when all runs ended, with 1
+/// when one did not (a deadlock, for instance), and with 2 when the command line, the machine or a schedule is
+/// wrong.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "simulate", max_term_width = 100)]
 #[command(group(ArgGroup::new("task").required(true).args(["measure", "pattern", "goal", "list"])))]

@@ -1,8 +1,8 @@
-//! A machine of one's own measured and loaded: latency, bandwidth and rate of messages between two ranks, traffic of all ranks, and
-//! schedules in GOAL's format.
+//! A machine of one's own measured and loaded: latency, bandwidth and rate of messages between two ranks, traffic
+//! of all ranks, and schedules in GOAL's format.
 //!
-//! `cli` reads the command line, `pair` measures two ranks, `traffic` loads all of them along a `pattern`, `output` has the
-//! table, the JSON, the CSV and the pictures.
+//! `cli` reads the command line, `pair` measures two ranks, `traffic` loads all of them along a `pattern`,
+//! `output` has the table, the JSON, the CSV and the pictures.
 
 mod cli;
 mod output;
@@ -51,7 +51,8 @@ impl From<RunError> for Failure {
     }
 }
 
-/// The program. Exits with 0 when all runs ended, with 1 when one did not, and with 2 when the command line or the machine is wrong.
+/// The program. Exits with 0 when all runs ended, with 1 when one did not, and with 2 when the command line or the
+/// machine is wrong.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

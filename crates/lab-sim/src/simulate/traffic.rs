@@ -1,5 +1,5 @@
-//! Traffic of all ranks: messages without answers at random times, whether or not the network takes them. What arrives is counted after a time in
-//! which queues have filled.
+//! Traffic of all ranks: messages without answers at random times, whether or not the network takes them. What
+//! arrives is counted after a time in which queues have filled.
 
 use super::cli::Cli;
 use super::pattern::{Destinations, Draws, Pattern};
@@ -79,8 +79,8 @@ impl Point {
     }
 }
 
-/// The shortest mean time between messages of so many bytes that a rank's interface, its share of the node's data path and its link can
-/// take, in nanoseconds.
+/// The shortest mean time between messages of so many bytes that a rank's interface, its share of the node's data
+/// path and its link can take, in nanoseconds.
 fn spacing(machine: &MachineConfig, bytes: u32) -> Result<f64, Failure> {
     let (table, size) = (&machine.parameters, f64::from(bytes));
     let class = table.sizes.iter().find(|class| class.up_to.is_none_or(|up_to| u64::from(bytes) <= up_to));
@@ -191,7 +191,8 @@ mod tests {
         assert!((450.0..700.0).contains(&mean), "{mean}");
     }
 
-    /// Whatever is offered: a link is never used for longer than the run, and a rank gets no more than its interface can take.
+    /// Whatever is offered: a link is never used for longer than the run, and a rank gets no more than its
+    /// interface can take.
     #[test]
     fn links_and_receivers_are_never_used_beyond_their_rate() {
         let machine = presets::open("torus").unwrap();

@@ -1,5 +1,5 @@
-//! Runs the reproduction of published figures as a user does, in its quick form, and judges it by its exit code and the file that
-//! it writes.
+//! Runs the reproduction of published figures as a user does, in its quick form, and judges it by its exit code
+//! and the file that it writes.
 //!
 //! `cargo test` builds the examples first; this program started alone takes the one built last.
 
@@ -68,8 +68,8 @@ fn judge(line: &Value) -> Result<(), &'static str> {
     }
 }
 
-/// All lines of all machines that tests can afford; those of the credits, which take minutes, come from the same code, which
-/// refuses a line without a place, too.
+/// All lines of all machines that tests can afford; those of the credits, which take minutes, come from the same
+/// code, which refuses a line without a place, too.
 #[test]
 fn every_line_says_what_it_is() {
     let out = folder("schema");

@@ -14,7 +14,8 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// Runs small on a machine, twice; the run makes all its updates without an error, and repeats itself to the last digit.
+/// Runs small on a machine, twice; the run makes all its updates without an error, and repeats itself to the last
+/// digit.
 fn repeats(backend: &str, arguments: &[&str]) {
     for variant in ["short", "medium"] {
         let all = ["--backend", backend, "--ranks", "16", "--log2-table", "10", "--variant", variant];

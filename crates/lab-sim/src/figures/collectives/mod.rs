@@ -1,7 +1,7 @@
 //! Collective operations of small messages: how long they take over the number of ranks, beside what LogP says.
 //!
-//! The ranks are those of one switch, which no two messages share, so that nothing is contended but the ranks themselves. The
-//! parameters of LogP are measured on the same machine, between ranks that do nothing else.
+//! The ranks are those of one switch, which no two messages share, so that nothing is contended but the ranks
+//! themselves. The parameters of LogP are measured on the same machine, between ranks that do nothing else.
 
 mod programs;
 
@@ -63,8 +63,8 @@ impl Site {
         results.map_err(Failure::of("collective operations"))
     }
 
-    /// Makes a world of so many ranks, in which each of them takes part in so many barriers, broadcasts and allreduces of a
-    /// word, by the usual tuning; how many events that takes.
+    /// Makes a world of so many ranks, in which each of them takes part in so many barriers, broadcasts and
+    /// allreduces of a word, by the usual tuning; how many events that takes.
     ///
     /// # Errors
     /// [`RunError`].
@@ -105,8 +105,8 @@ fn curves(site: &Site, model: &LogGp, algorithm: Algorithm, sizes: &[u32]) -> Re
     Ok([simulated, predicted])
 }
 
-/// How far off LogP is at most, in percent, and from how many ranks on. With fewer, what a rank still does after its last
-/// message, which LogP counts and an operation does not wait for, is a good part of it.
+/// How far off LogP is at most, in percent, and from how many ranks on. With fewer, what a rank still does after
+/// its last message, which LogP counts and an operation does not wait for, is a good part of it.
 const MOST: f64 = 10.0;
 const FEW: f64 = 8.0;
 

@@ -1,5 +1,5 @@
-//! What the ranks do: a collective operation again and again, each from a common beginning; or what LogP's parameters are
-//! measured by.
+//! What the ranks do: a collective operation again and again, each from a common beginning; or what LogP's
+//! parameters are measured by.
 
 use active_messages::pgas::Team;
 use active_messages::pgas::collectives::algorithms::{self, allreduce, broadcast, reduce, scan};
@@ -138,7 +138,8 @@ impl Program for Mixed {
     }
 }
 
-/// Measures LogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in a row.
+/// Measures LogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in
+/// a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calibration;
 

@@ -1,8 +1,9 @@
 //! ExaNet: what is published of the ExaNeSt prototype's interface, and active messages on it.
 //!
-//! Four published numbers are what the parameter table is fitted to ([`exanet_sim::model::fit`]), so lines that compare
-//! with them show that the simulation keeps to the fit, and no more. Whether a line is held out is computed from the training
-//! set. The write-based MPI claims two inequalities of its protocols and of programs on them.
+//! Four published numbers are what the parameter table is fitted to ([`exanet_sim::model::fit`]), so lines that
+//! compare with them show that the simulation keeps to the fit, and no more. Whether a line is held out is
+//! computed from the training set. The write-based MPI claims two inequalities of its protocols and of programs on
+//! them.
 
 mod collectives;
 mod latency;

@@ -1,5 +1,5 @@
-//! Two ranks of a machine: control packets, writes, two-sided messages, and round trips of active messages. Each function runs a simulation and
-//! tells virtual time in microseconds.
+//! Two ranks of a machine: control packets, writes, two-sided messages, and round trips of active messages. Each
+//! function runs a simulation and tells virtual time in microseconds.
 
 use active_messages::{Category, Endpoint, HandlerError, Handlers, Instant, Rank, Span};
 use exanet_sim::ExanetConfig;
@@ -32,7 +32,8 @@ pub fn packet_us(machine: &ExanetConfig, to: u32) -> Result<f64, RunError> {
     Ok(micros(report.results[to as usize].unwrap_or_default()))
 }
 
-/// A write from rank 0 to rank 1, from the call until the receiver has noticed it, and until its sender knows the end.
+/// A write from rank 0 to rank 1, from the call until the receiver has noticed it, and until its sender knows the
+/// end.
 ///
 /// # Errors
 /// The machine cannot be.

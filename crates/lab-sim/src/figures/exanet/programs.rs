@@ -1,5 +1,5 @@
-//! Two programs on the two-sided messages, conjugate gradient and the spreading of heat, on cubes of points in a box of ranks; and what
-//! receiver-initiated writes save of their time.
+//! Two programs on the two-sided messages, conjugate gradient and the spreading of heat, on cubes of points in a
+//! box of ranks; and what receiver-initiated writes save of their time.
 
 use super::Context;
 use super::sources::{MPI, PROGRAMS};
@@ -315,7 +315,8 @@ impl<'m, 'a> Rank<'m, 'a> {
         self.product(&mut solution, &mut image, false)?;
         let agrees = |at: &usize| (right[*at] - image[*at] - residual[*at]).abs() <= 1e-9;
         let wrong = self.rows().flatten().filter(|at| !agrees(at)).count() as u64;
-        // That holds for any step that all ranks share; of wrong sums the iterations do not come closer, and one of known parts is wrong.
+        // That holds for any step that all ranks share; of wrong sums the iterations do not come closer, and one
+        // of known parts is wrong.
         let parts = self.sum(f64::from(self.mpi.rank() + 1))?;
         let ranks = f64::from(self.mpi.ranks());
         let sums = error < first && parts == ranks * (ranks + 1.0) / 2.0;

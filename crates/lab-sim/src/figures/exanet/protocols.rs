@@ -1,4 +1,5 @@
-//! Two-sided messages by protocol: when receiver and sender are done, what advertised receives save, what is sent for a message.
+//! Two-sided messages by protocol: when receiver and sender are done, what advertised receives save, what is sent
+//! for a message.
 
 use super::sources::{ADVERTISED, ANNOUNCED, COUNTED, EAGER_AFTER, EAGER_BEFORE, MPI, SAVING};
 use super::{Context, pairs};

@@ -1,4 +1,5 @@
-//! Writes over their size: when the receiver has noticed them and when their sender has, and what part of the link they use.
+//! Writes over their size: when the receiver has noticed them and when their sender has, and what part of the link
+//! they use.
 
 use super::sources::BOUND;
 use super::{Context, pairs, published};

@@ -10,7 +10,8 @@ use extoll_sim::model::fit::{Given, TRAINING_SET, TrainingSet, fit};
 /// Bytes and microseconds.
 const TABLE_1: [(usize, f64); 5] = [(32, 2.8), (64, 3.5), (128, 3.9), (256, 4.9), (512, 6.7)];
 
-/// Larger messages over RMA, up to what fits a buffer of its ring: 4096 bytes need two, which the fit does not know.
+/// Larger messages over RMA, up to what fits a buffer of its ring: 4096 bytes need two, which the fit does not
+/// know.
 const RMA_MODEL: [usize; 6] = [64, 128, 256, 512, 1024, 4032];
 
 /// Messages over VELO beyond the table.

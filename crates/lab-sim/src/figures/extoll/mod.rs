@@ -1,8 +1,8 @@
-//! EXTOLL: the figures of the report on pscom's plugin, measured on the DEEP evaluator, and of the conduit paper, measured
-//! on a cluster of 64 nodes.
+//! EXTOLL: the figures of the report on pscom's plugin, measured on the DEEP evaluator, and of the conduit paper,
+//! measured on a cluster of 64 nodes.
 //!
-//! Every value is the virtual time of a run; no file here knows what anything costs. What costs are lies in the machine's
-//! parameter table, [`extoll_sim::model`].
+//! Every value is the virtual time of a run; no file here knows what anything costs. What costs are lies in the
+//! machine's parameter table, [`extoll_sim::model`].
 
 mod latency;
 mod machines;

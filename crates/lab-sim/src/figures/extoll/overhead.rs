@@ -1,4 +1,5 @@
-//! Ping-pong on the cluster over message size: what the conduit adds to the raw interface, and what two-sided messages add.
+//! Ping-pong on the cluster over message size: what the conduit adds to the raw interface, and what two-sided
+//! messages add.
 
 use super::Context;
 use super::latency::points;

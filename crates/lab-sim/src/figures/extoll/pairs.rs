@@ -1,6 +1,6 @@
-//! Ping-pong between two processes, on the raw interface and on any transport of active messages: what conduits are compared
-//! by. Each function runs a simulation and tells the virtual time of all round trips of a size; none is timed before two
-//! that are not.
+//! Ping-pong between two processes, on the raw interface and on any transport of active messages: what conduits
+//! are compared by. Each function runs a simulation and tells the virtual time of all round trips of a size; none
+//! is timed before two that are not.
 
 use active_messages::{
     Address, Endpoint, Handlers, Payload, Rank, RegisterError, Reply, Request, Span, Token, Transport,

@@ -1,11 +1,12 @@
 //! RandomAccess of the conduit paper: 16 to 1024 processes, sixteen on a node, on the 3D and the 2D mesh.
 //!
-//! Two ways of updating. *One by one*: each update is acknowledged before the next, so that what the layers add shows; with
-//! more under way the sixteen processes of a node saturate its interface, and all layers take as long. *As many as the
-//! network takes*: each update in a packet of its own and none acknowledged, on the raw interface; what all processes
-//! together reach is the performance whose jump from 256 to 512 processes the paper lays to the topology. It gives no values and
-//! no placement, so nodes are filled in order, by blocks, or drawn at random, and a crossbar, which has no topology to speak of,
-//! stands beside the meshes. The number of updates is fixed per process.
+//! Two ways of updating. *One by one*: each update is acknowledged before the next, so that what the layers add
+//! shows; with more under way the sixteen processes of a node saturate its interface, and all layers take as long.
+//! *As many as the network takes*: each update in a packet of its own and none acknowledged, on the raw interface;
+//! what all processes together reach is the performance whose jump from 256 to 512 processes the paper lays to the
+//! topology. It gives no values and no placement, so nodes are filled in order, by blocks, or drawn at random, and
+//! a crossbar, which has no topology to speak of, stands beside the meshes. The number of updates is fixed per
+//! process.
 
 use super::Context;
 use super::machines::PER_NODE;
@@ -148,8 +149,8 @@ impl Placement {
     }
 }
 
-/// What the performance of all processes together does from 256 to 512 processes, beyond doubling, and whether that is
-/// a jump: a quarter, either way.
+/// What the performance of all processes together does from 256 to 512 processes, beyond doubling, and whether
+/// that is a jump: a quarter, either way.
 fn step(curve: &Curve) -> f64 {
     at(curve, 512.0) / at(curve, 256.0) / 2.0
 }

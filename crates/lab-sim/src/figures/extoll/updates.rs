@@ -1,7 +1,8 @@
-//! RandomAccess on the raw interface, on the conduit's active messages, on two-sided messages: the programs do the same. A
-//! process sends each update of its part of the HPCC stream to the owner of the word, who acknowledges it before the next;
-//! or, on the raw interface, each update in a packet of its own without waiting for any; or as a program in UPC does. Every run is verified. A process has done its part when it has made its
-//! updates and taken as many as the stream has for it, so that no protocol for ending is timed.
+//! RandomAccess on the raw interface, on the conduit's active messages, on two-sided messages: the programs do the
+//! same. A process sends each update of its part of the HPCC stream to the owner of the word, who acknowledges it
+//! before the next; or, on the raw interface, each update in a packet of its own without waiting for any; or as a
+//! program in UPC does. Every run is verified. A process has done its part when it has made its updates and taken
+//! as many as the stream has for it, so that no protocol for ending is timed.
 
 use crate::figures::report::Failure;
 use active_messages::transport::Membership;
@@ -28,8 +29,8 @@ pub(super) enum Layer {
     TwoSided,
     /// A VELO packet for each update, without acknowledgements: as many as the network takes.
     Stream,
-    /// As a UPC program updates a shared array on the conduit's active messages: a get of the word and then a put, each a
-    /// request and its reply. Updates of one word at the same time may be lost, as the benchmark allows.
+    /// As a UPC program updates a shared array on the conduit's active messages: a get of the word and then a put,
+    /// each a request and its reply. Updates of one word at the same time may be lost, as the benchmark allows.
     Upc(Implementation),
 }
 
@@ -38,8 +39,8 @@ pub(super) enum Layer {
 pub(super) struct Job {
     /// Updates of each process.
     pub(super) updates: u32,
-    /// The rank that each process is; the other ranks of the machine do nothing. Without it every rank is the process of its
-    /// number. Only [`Layer::Stream`] knows it.
+    /// The rank that each process is; the other ranks of the machine do nothing. Without it every rank is the
+    /// process of its number. Only [`Layer::Stream`] knows it.
     pub(super) ranks: Option<Rc<[u32]>>,
 }
 
@@ -57,8 +58,8 @@ impl Job {
 /// Words of a process's part of the table.
 const LOG2_WORDS: u32 = 10;
 
-/// Where in the HPCC stream the updates begin. Its first samples have few bits and so few owners, and so have those around
-/// powers of two; a short run anywhere else is as even as a long one.
+/// Where in the HPCC stream the updates begin. Its first samples have few bits and so few owners, and so have
+/// those around powers of two; a short run anywhere else is as even as a long one.
 const SEED: u64 = 123_456_789_012_345;
 
 /// What a process has to do, and what it is told by others.

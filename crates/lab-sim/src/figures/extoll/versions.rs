@@ -1,9 +1,10 @@
-//! The first and the second implementation of active messages, on RandomAccess as a UPC program does it: how much better the
-//! second is, over the number of processes.
+//! The first and the second implementation of active messages, on RandomAccess as a UPC program does it: how much
+//! better the second is, over the number of processes.
 //!
-//! The paper says that the second is better by up to 53 %, in its figure on RandomAccess in UPC, and nothing of what the first
-//! one did. What the first is here is this project's guess ([`Implementation`]): the straightforward way of doing what the paper
-//! says of the second. So that it is behind is all that is compared; how far is told and not judged.
+//! The paper says that the second is better by up to 53 %, in its figure on RandomAccess in UPC, and nothing of
+//! what the first one did. What the first is here is this project's guess ([`Implementation`]): the
+//! straightforward way of doing what the paper says of the second. So that it is behind is all that is compared;
+//! how far is told and not judged.
 
 use super::Context;
 use super::random_access::ratios;

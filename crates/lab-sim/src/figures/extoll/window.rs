@@ -6,7 +6,8 @@ use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
 use extoll_sim::conduit::pscom::{PscomConfig, RingConfig, imb};
 
-/// Buffers and MB/s: the model of a round trip of 15 us (assumed) and slots of 4088 bytes; then the link is the limit.
+/// Buffers and MB/s: the model of a round trip of 15 us (assumed) and slots of 4088 bytes; then the link is the
+/// limit.
 const PREDICTED: [(u16, f64); 5] = [(1, 273.0), (2, 545.0), (3, 818.0), (4, 880.0), (16, 880.0)];
 
 pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {

@@ -1,15 +1,15 @@
-//! What no paper showed: receive memory and throughput of static shares and of lent credits, from 64 to 4096 nodes, under four
-//! kinds of traffic; and of Portals 4 without credits.
+//! What no paper showed: receive memory and throughput of static shares and of lent credits, from 64 to 4096
+//! nodes, under four kinds of traffic; and of Portals 4 without credits.
 //!
-//! *Static*: a share of 64 credits for every sender, which is 16 messages of this traffic. *Static, a quarter*: a share of about
-//! as much memory as lending has. *Lent*: 12 credits for every sender, and 3 more in the bank, lent by this project's rules
-//! (`ConduitConfig::tuned`); a line has the published ones, the conduit's default. *Static without limit*: more than
-//! any sender ever uses, which is as fast as this traffic can be.
+//! *Static*: a share of 64 credits for every sender, which is 16 messages of this traffic. *Static, a quarter*: a
+//! share of about as much memory as lending has. *Lent*: 12 credits for every sender, and 3 more in the bank, lent
+//! by this project's rules (`ConduitConfig::tuned`); a line has the published ones, the conduit's default. *Static
+//! without limit*: more than any sender ever uses, which is as fast as this traffic can be.
 //!
-//! Shares limit only what they are too small for. Of a burst that fits a share nothing has to wait, and where a hot receiver is
-//! the bottleneck no memory makes it faster: up to 24 messages in a burst, even shares without limit gain nothing. A burst of three
-//! shares is what lending is for: a hot node's memory goes to the few who send there. So bursts are that long here, and a picture
-//! by itself shows what other lengths do.
+//! Shares limit only what they are too small for. Of a burst that fits a share nothing has to wait, and where a
+//! hot receiver is the bottleneck no memory makes it faster: up to 24 messages in a burst, even shares without
+//! limit gain nothing. A burst of three shares is what lending is for: a hot node's memory goes to the few who
+//! send there. So bursts are that long here, and a picture by itself shows what other lengths do.
 
 use super::Context;
 use super::sources::CREDITS;

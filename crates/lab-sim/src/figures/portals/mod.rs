@@ -1,8 +1,9 @@
-//! Portals: what "Porting GASNet to Portals" (CUG 2009) shows of its conduit on XT4 nodes, beside MPI; and what no paper
-//! showed, the memory and the speed of static and of lent credits by the number of nodes.
+//! Portals: what "Porting GASNet to Portals" (CUG 2009) shows of its conduit on XT4 nodes, beside MPI; and what no
+//! paper showed, the memory and the speed of static and of lent credits by the number of nodes.
 //!
-//! The paper gives plots and words, no tables. So a line here is an ordering or a bound of an axis that the model must keep to:
-//! it is consistent with the paper, not calibrated to it. What MPI took on those nodes is recalled, and only its order counts.
+//! The paper gives plots and words, no tables. So a line here is an ordering or a bound of an axis that the model
+//! must keep to: it is consistent with the paper, not calibrated to it. What MPI took on those nodes is recalled,
+//! and only its order counts.
 
 mod bandwidth;
 mod credits;

@@ -1,5 +1,5 @@
-//! Two ranks on two nodes: puts one after the other, puts in a flood, and round trips of active messages. Each function runs a
-//! simulation and tells virtual time; none is timed before a few that are not.
+//! Two ranks on two nodes: puts one after the other, puts in a flood, and round trips of active messages. Each
+//! function runs a simulation and tells virtual time; none is timed before a few that are not.
 
 use active_messages::transport::{Membership, Waiting};
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Token, Transport};
@@ -88,7 +88,8 @@ struct State {
     replies: u64,
 }
 
-/// The time of a round trip of Medium messages with as many bytes in either direction; without bytes, of Short ones.
+/// The time of a round trip of Medium messages with as many bytes in either direction; without bytes, of Short
+/// ones.
 pub fn round_trip(
     machine: &PortalsConfig,
     config: &ConduitConfig,

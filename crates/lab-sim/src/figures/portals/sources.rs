@@ -1,5 +1,5 @@
-//! The document of Portals, and what groups of lines have in common. It has plots and words and no tables: so there is no
-//! published number to compare with.
+//! The document of Portals, and what groups of lines have in common. It has plots and words and no tables: so
+//! there is no published number to compare with.
 
 use crate::figures::line::{Class, Group, Source, Tolerance};
 

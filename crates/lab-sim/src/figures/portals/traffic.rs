@@ -1,7 +1,7 @@
 //! Traffic between many nodes, in bursts: who sends to whom, and how long it takes.
 //!
-//! Every node repeats: send a burst of one-way Medium messages, take in what has come, compute for a while. A node that
-//! computes takes nothing in, so its senders need credits for as long: this is what receive buffers are for.
+//! Every node repeats: send a burst of one-way Medium messages, take in what has come, compute for a while. A node
+//! that computes takes nothing in, so its senders need credits for as long: this is what receive buffers are for.
 
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span};
 use fabric_sim::{RunError, splitmix64};
@@ -13,7 +13,8 @@ use portals_sim::conduit::{self, ConduitConfig, ConduitCounters};
 pub(crate) enum Pattern {
     /// Each message to a node drawn at random.
     Uniform,
-    /// One node in four is hot: the three others of its group send it all their bursts but every fourth, which is uniform.
+    /// One node in four is hot: the three others of its group send it all their bursts but every fourth, which is
+    /// uniform.
     Hotspot,
     /// All bursts to the next node.
     Neighbour,

@@ -1,7 +1,8 @@
 //! SCI: the figures of the paper on GASNet's core API over SISCI, measured on a cluster of 16 nodes.
 //!
-//! Every value is the virtual time of a run; no file here knows what anything costs. What costs are lies in the machine's
-//! parameter table, [`sci_sim::model`]. The paper gives few numbers: most lines are of the class `model`, this project's own.
+//! Every value is the virtual time of a run; no file here knows what anything costs. What costs are lies in the
+//! machine's parameter table, [`sci_sim::model`]. The paper gives few numbers: most lines are of the class
+//! `model`, this project's own.
 
 mod messages;
 mod methods;

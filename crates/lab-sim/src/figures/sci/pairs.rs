@@ -1,5 +1,5 @@
-//! Exchanges between two neighbouring nodes, on the raw interface and on the conduit. Each function runs a simulation and tells
-//! virtual time: half of a round trip, unless it says otherwise.
+//! Exchanges between two neighbouring nodes, on the raw interface and on the conduit. Each function runs a
+//! simulation and tells virtual time: half of a round trip, unless it says otherwise.
 
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Reply, Request, Span, Token, Transport, Words};
 use fabric_sim::{Report, RunError, WaitFor};
@@ -135,8 +135,8 @@ fn read_rank(nic: &Virtual<'_>, bytes: usize) -> Result<Span, Code> {
     Ok(nic.now().since(began))
 }
 
-/// Half a round trip of active messages of one kind with sixteen arguments, answered in kind: so the header has 72 bytes, two
-/// lines, or 80 in a Long message.
+/// Half a round trip of active messages of one kind with sixteen arguments, answered in kind: so the header has 72
+/// bytes, two lines, or 80 in a Long message.
 ///
 /// # Errors
 /// As [`conduit::run`].

@@ -1,4 +1,5 @@
-//! What the design can reach: the published conduit beside one with more and larger slots whose flags cannot be lost.
+//! What the design can reach: the published conduit beside one with more and larger slots whose flags cannot be
+//! lost.
 
 use super::pairs::{self, Kind};
 use super::sources::TUNED;
