@@ -159,8 +159,8 @@ pub trait GlobalMemory: sealed::Sealed {
         into: GlobalSlice<V>,
     ) -> Result<(), OneSidedError>;
 
-    /// The values of a slice as memory of this process, or `None` if it does not see that segment, or is a fork of the endpoint's
-    /// process. No communication.
+    /// The values of a slice as memory of this process, or `None` if it does not see that segment, or is a fork of
+    /// the endpoint's process. No communication.
     ///
     /// # Errors
     /// A place outside the job or the segment.

@@ -4,8 +4,8 @@
 //! No deadlock can come of bounded buffers. Items that have come by one hop go on by later hops only, items that
 //! have arrived are handled or, where the function answers, become items of an aggregator that was registered
 //! before; so what waits for room waits for what is nearer to its end, and what has ended needs no room. Whoever
-//! waits holds nothing of the transport's meanwhile (see `parked_messages`), so that a circle of ranks which all wait for each
-//! other's credits cannot come about either.
+//! waits holds nothing of the transport's meanwhile (see `parked_messages`), so that a circle of ranks which all
+//! wait for each other's credits cannot come about either.
 
 use super::Requests;
 use super::agreement::{Agreement, Broken};
@@ -311,7 +311,8 @@ impl Channel {
         }
     }
 
-    /// Bytes beside the item buffers and parked messages: for a message that is not aligned, or for what the function pushes.
+    /// Bytes beside the item buffers and parked messages: for a message that is not aligned, or for what the
+    /// function pushes.
     fn beside(&self) -> usize {
         if self.plan.answering {
             self.records() * usize::from(self.plan.config.answers) * self.plan.answer
@@ -365,9 +366,9 @@ impl Channel {
         Ok(false)
     }
 
-    /// Makes the item buffers with the most items of this rank due, until a quarter of the look-ahead comes free, unless some
-    /// are: a poll for each message would cost more than the message. A deterministic rank gives one item buffer at a time,
-    /// since what is pushed next may find some of several gone.
+    /// Makes the item buffers with the most items of this rank due, until a quarter of the look-ahead comes free,
+    /// unless some are: a poll for each message would cost more than the message. A deterministic rank gives one
+    /// item buffer at a time, since what is pushed next may find some of several gone.
     fn press_fullest(&mut self) {
         let (mut freed, enough) = (0, self.look_ahead / 4);
         let several = self.plan.config.send_policy != SendPolicy::Deterministic;

@@ -1,8 +1,8 @@
 //! An item buffer: the items that wait for one neighbour, laid out as the message that takes them there.
 //!
 //! A message has the items first, so that they are a slice where they arrive, and their tags behind them in
-//! reverse order. An item buffer fills its buffer from both ends, so that a full one is a message as it stands; only what
-//! is sent earlier has its tags moved.
+//! reverse order. An item buffer fills its buffer from both ends, so that a full one is a message as it stands;
+//! only what is sent earlier has its tags moved.
 
 use am_core::zerocopy::IntoBytes;
 

@@ -168,8 +168,8 @@ fn advance<S: HasLayer<Aggregation>>(
 
 impl<T: Element> Aggregator<T> {
     /// Registers an aggregator whose items are handled by `function`: it gets the endpoint's state, the rank that
-    /// pushed, and items of that rank. An item is aligned to at most eight bytes, which the compiler checks. On all ranks alike;
-    /// allocates all that the aggregator ever uses.
+    /// pushed, and items of that rank. An item is aligned to at most eight bytes, which the compiler checks. On
+    /// all ranks alike; allocates all that the aggregator ever uses.
     ///
     /// `layers` is what `state` will own: a [`Pgas`](crate::Pgas), or an [`Aggregation`] alone.
     ///

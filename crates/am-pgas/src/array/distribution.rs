@@ -284,8 +284,8 @@ impl<const D: usize> Distribution<D> {
         ElementLocation { rank: Rank(rank as u32), offset }
     }
 
-    /// Where each rank has one block, and its size is a power of two: that power. Block and place inside it are the bits of
-    /// a number then.
+    /// Where each rank has one block, and its size is a power of two: that power. Block and place inside it are
+    /// the bits of a number then.
     #[inline]
     pub(super) fn power_of_two_blocks(&self) -> Option<u32> {
         let axis = self.axes.first().filter(|axis| D == 1 && axis.one_block && self.halo == 0)?;

@@ -106,7 +106,8 @@ impl<'a, V: Element, M: Memory, const D: usize> OwnedElements<'a, V, M, D> {
         self.offset(cell).unwrap_or_else(beyond)
     }
 
-    /// Everything that the rank keeps, by [offset](OwnedElements::offset): a row of the last dimension is contiguous.
+    /// Everything that the rank keeps, by [offset](OwnedElements::offset): a row of the last dimension is
+    /// contiguous.
     #[inline]
     pub fn stored(&self) -> LocalSlice<'a, V, M> {
         self.stored

@@ -1,5 +1,5 @@
-//! Batches on elements of one word each in memory that is seen: loops that fetch words ahead, and find the place of each
-//! element once.
+//! Batches on elements of one word each in memory that is seen: loops that fetch words ahead, and find the place
+//! of each element once.
 
 use super::batch::AHEAD;
 use super::{ArrayError, GlobalArray};
@@ -14,8 +14,8 @@ struct Part<'e, M> {
 }
 
 impl<V: Element, const D: usize> GlobalArray<V, D> {
-    /// Calls `f` with the word and the number of each element, if elements are words, the memory of all ranks is seen,
-    /// and there are not too few elements. Compiled into each caller, where what `f` does is known.
+    /// Calls `f` with the word and the number of each element, if elements are words, the memory of all ranks is
+    /// seen, and there are not too few elements. Compiled into each caller, where what `f` does is known.
     #[inline(always)]
     pub(super) fn on_words<T: Transport, S>(
         &self,

@@ -132,8 +132,8 @@ fn rooms_of_teams_are_used_again() {
     assert_eq!(direct, [true; 2]);
 }
 
-/// A root that runs ahead uses no slot again that another member still reads; and who does nothing but small operations serves its
-/// peers.
+/// A root that runs ahead uses no slot again that another member still reads; and who does nothing but small
+/// operations serves its peers.
 #[test]
 fn roots_that_run_ahead_wait_for_the_readers() {
     const ROUNDS: u64 = 30_000;
@@ -156,8 +156,8 @@ fn roots_that_run_ahead_wait_for_the_readers() {
     });
 }
 
-/// Calls of which one goes through memory and the other by messages, or both by messages, each member of which waits for
-/// the other.
+/// Calls of which one goes through memory and the other by messages, or both by messages, each member of which
+/// waits for the other.
 #[test]
 fn calls_by_messages_are_compared_too() {
     // Elements and root of each member's broadcast.

@@ -104,8 +104,8 @@ pub enum CollectiveError {
         /// Bytes that the receiver's call expects.
         expected: u64,
     },
-    /// A member sent a message that the other's calls do not await, or awaits one that they do not send: the two called
-    /// different operations. The team fails from now on, at all of its members.
+    /// A member sent a message that the other's calls do not await, or awaits one that they do not send: the two
+    /// called different operations. The team fails from now on, at all of its members.
     #[error("a message from rank {from} to rank {to} is part of the call of one of them only")]
     Unmatched {
         /// The rank that sent, or was to send.
@@ -113,8 +113,8 @@ pub enum CollectiveError {
         /// The rank that awaited it, or did not.
         to: Rank,
     },
-    /// A member's call was refused at that member for its arguments, while others went through with theirs. The team
-    /// fails from now on, at all of its members.
+    /// A member's call was refused at that member for its arguments, while others went through with theirs. The
+    /// team fails from now on, at all of its members.
     #[error("a call of rank {rank} was refused for its arguments")]
     Refused {
         /// The rank.

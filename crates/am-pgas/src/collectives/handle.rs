@@ -177,7 +177,8 @@ impl<T: Transport, S: HasLayer<Collectives>> Drop for Lending<'_, '_, T, S> {
     }
 }
 
-/// Waits until an operation has ended whose elements its caller has. After a time-out it goes on with copies of them.
+/// Waits until an operation has ended whose elements its caller has. After a time-out it goes on with copies of
+/// them.
 pub(super) fn wait_with<T: Transport, S: HasLayer<Collectives>>(
     endpoint: &mut Endpoint<T, S>,
     id: u64,
@@ -228,8 +229,8 @@ fn wait_carrying<T: Transport, S: HasLayer<Collectives>>(
         }
         look_for_losses(endpoint);
         steps = steps.wrapping_add(1);
-        // Asking for the status of many peers may cost more than a step. If the one that is idled for has not left,
-        // something comes of it.
+        // Asking for the status of many peers may cost more than a step. If the one that is idled for has not
+        // left, something comes of it.
         if steps.is_multiple_of(LOOKS) {
             look_for_leavers(endpoint, id, usize::MAX);
         } else if std::mem::replace(&mut idles, endpoint.idles()) != idles {
@@ -270,8 +271,8 @@ pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Collectives>>(endpoint: 
     });
 }
 
-/// Lets a team fail if one of the first `most` members that an operation waits for has left by itself: what that sent
-/// before has arrived then.
+/// Lets a team fail if one of the first `most` members that an operation waits for has left by itself: what that
+/// sent before has arrived then.
 fn look_for_leavers<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>, id: u64, most: usize) {
     let mut served = false;
     loop {

@@ -29,7 +29,8 @@ const MAKING: [Making; 4] = [
     |team, endpoint| team.split_by_host(endpoint).map(Some),
 ];
 
-/// Whoever waits for a team that a lost rank does not make learns of the loss, and the others shrink what they have.
+/// Whoever waits for a team that a lost rank does not make learns of the loss, and the others shrink what they
+/// have.
 #[test]
 fn making_teams_ends_with_a_loss() {
     for (way, making) in MAKING.into_iter().enumerate() {
@@ -107,8 +108,8 @@ fn teams_of_other_endpoints_are_refused() {
     world.barrier(&mut own).unwrap();
 }
 
-/// Reductions of floating-point numbers have the same bits in every run, and allreduce on every rank, whatever carries
-/// them.
+/// Reductions of floating-point numbers have the same bits in every run, and allreduce on every rank, whatever
+/// carries them.
 #[test]
 fn reductions_have_the_same_bits_again() {
     for direct in [false, true] {

@@ -25,12 +25,12 @@
 //!
 //! # Shared memory
 //!
-//! Where all members of a team share memory, small operations need no messages: each member writes what it gives into
-//! a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks of
-//! memory, which their givers fill and the others copy out meanwhile. [`Tuning::direct`] and
-//! [`Tuning::direct_bytes`] say when. Such an operation may end
-//! only after all members have come to it, and does not begin before all are done with the eighth before it. The members
-//! of such a team compare all their calls, those of operations by messages too, whatever [`Tuning::check`] says.
+//! Where all members of a team share memory, small operations need no messages: each member writes what it gives
+//! into a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks
+//! of memory, which their givers fill and the others copy out meanwhile. [`Tuning::direct`] and
+//! [`Tuning::direct_bytes`] say when. Such an operation may end only after all members have come to it, and does
+//! not begin before all are done with the eighth before it. The members of such a team compare all their calls,
+//! those of operations by messages too, whatever [`Tuning::check`] says.
 //!
 //! # Losses
 //!
@@ -40,22 +40,23 @@
 //!
 //! # Limits
 //!
-//! - In teams whose members do not share memory, and without [`Tuning::check`], members of which each only sends, or
-//!   only waits, do not learn that their calls differ: large broadcasts with different roots wait until the endpoint's
-//!   time-out. With it, a call is compared with those of the two neighbours, unless a neighbour is more than 32 calls
-//!   ahead or behind. A message that is looked at before the neighbour's call gives [`CollectiveError::Unmatched`] or
-//!   [`CollectiveError::Size`], which name the ranks but not their calls.
-//! - A call that is refused at one member for its arguments fails the team as soon as another member hears of it, which
-//!   may be while it is in an earlier operation.
+//! - In teams whose members do not share memory, and without [`Tuning::check`], members of which each only sends,
+//!   or only waits, do not learn that their calls differ: large broadcasts with different roots wait until the
+//!   endpoint's time-out. With it, a call is compared with those of the two neighbours, unless a neighbour is more
+//!   than 32 calls ahead or behind. A message that is looked at before the neighbour's call gives
+//!   [`CollectiveError::Unmatched`] or [`CollectiveError::Size`], which name the ranks but not their calls.
+//! - A call that is refused at one member for its arguments fails the team as soon as another member hears of it,
+//!   which may be while it is in an earlier operation.
 //! - A blocking call whose operator panics keeps its memory until the endpoint ends.
 //! - Memory that the layer keeps for blocking calls and early messages is used again and never given back.
 //! - Each message looks for its team among all teams of the endpoint, by binary search.
-//! - The schedules of the 16 calls that were used last are kept for each team; a program that turns round more of them
-//!   allocates at each call.
-//! - Receivers announce a large message when its round begins, so the pieces of [`Broadcast::Chain`] cost a round trip
-//!   each, which predicted costs leave out.
-//! - An endpoint has room in shared memory for the lines of 186 teams and the blocks of 3, and those of a team are used
-//!   again once all its members are done with it; those of a team that failed are not. Other teams use messages.
+//! - The schedules of the 16 calls that were used last are kept for each team; a program that turns round more of
+//!   them allocates at each call.
+//! - Receivers announce a large message when its round begins, so the pieces of [`Broadcast::Chain`] cost a round
+//!   trip each, which predicted costs leave out.
+//! - An endpoint has room in shared memory for the lines of 186 teams and the blocks of 3, and those of a team are
+//!   used again once all its members are done with it; those of a team that failed are not. Other teams use
+//!   messages.
 //! - Large reductions, scatters, gathers and alltoalls use messages everywhere.
 //!
 //! # Example
@@ -234,7 +235,8 @@ impl Collectives {
         })
     }
 
-    /// Messages that wait here for their operation to come to them, and their bytes; bounded by [`Tuning::window`] and [`Tuning::eager`].
+    /// Messages that wait here for their operation to come to them, and their bytes; bounded by [`Tuning::window`]
+    /// and [`Tuning::eager`].
     pub fn waiting(&self) -> (usize, usize) {
         self.engine().waiting()
     }

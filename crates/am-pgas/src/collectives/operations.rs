@@ -108,8 +108,8 @@ impl Team {
         Ok(())
     }
 
-    /// Refuses a call whose arguments are wrong: the members stay in step, and those that go through with theirs learn
-    /// of it.
+    /// Refuses a call whose arguments are wrong: the members stay in step, and those that go through with theirs
+    /// learn of it.
     pub(crate) fn refuse<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -151,8 +151,8 @@ impl Team {
         })
     }
 
-    /// Does a small operation through shared memory whose result takes the place of what this member gives. Whether it
-    /// was one.
+    /// Does a small operation through shared memory whose result takes the place of what this member gives.
+    /// Whether it was one.
     #[inline]
     fn quickly<T: Transport, S: HasLayer<Collectives>>(
         &self,

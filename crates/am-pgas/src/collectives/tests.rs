@@ -34,7 +34,8 @@ pub(super) fn run<R: Send>(ranks: u32, direct: bool, part: impl Fn(&mut Ranks, &
     })
 }
 
-/// One rank begins thousands of broadcasts that the others have not come to: what waits at them stays within the window.
+/// One rank begins thousands of broadcasts that the others have not come to: what waits at them stays within the
+/// window.
 #[test]
 fn what_waits_is_bounded_however_far_a_rank_is_ahead() {
     const AHEAD: u32 = 20_000;
@@ -100,7 +101,8 @@ fn teams_go_with_their_last_clone() {
     assert!(left.iter().all(|teams| *teams <= 3), "{left:?} teams are left");
 }
 
-/// The same sum of floating-point numbers has the same bits in every run and on every rank, and with [`super::Ordered`] whatever the count.
+/// The same sum of floating-point numbers has the same bits in every run and on every rank, and with
+/// [`super::Ordered`] whatever the count.
 #[test]
 fn sums_have_the_same_bits() {
     let sum = |count: usize| {
@@ -154,8 +156,8 @@ pub(crate) fn play_over<R: Send>(
     })
 }
 
-/// An operator panics where the endpoint itself calls it and where a poll does: the team fails everywhere, and others
-/// go on.
+/// An operator panics where the endpoint itself calls it and where a poll does: the team fails everywhere, and
+/// others go on.
 #[test]
 fn panicking_operators_fail_teams() {
     for (count, early, direct) in [(1, true, false), (1, false, false), (1, false, true), (3000, false, true)] {
@@ -280,8 +282,8 @@ fn calls_that_differ_fail() {
     }
 }
 
-/// A member whose arguments are wrong tells the others, who go through with the call; members that are all refused stay
-/// in step.
+/// A member whose arguments are wrong tells the others, who go through with the call; members that are all refused
+/// stay in step.
 #[test]
 fn refused_calls_are_told() {
     for (check, direct) in [(false, false), (false, true), (true, false), (true, true)] {

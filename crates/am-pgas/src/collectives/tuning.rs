@@ -150,8 +150,8 @@ pub enum Alltoall {
 /// | allgather | to 2 KiB: doubling for powers of two, Bruck; ring |
 /// | alltoall | to 4 members: linear; to 256 bytes: Bruck; to 32 KiB: linear; pairwise |
 ///
-/// Operators that do not commute, and [`Ordered`](super::Ordered) ones, always take recursive doubling for allreduce, the
-/// binomial tree for reduce, and for reduce-scatter a reduction whose result is scattered.
+/// Operators that do not commute, and [`Ordered`](super::Ordered) ones, always take recursive doubling for
+/// allreduce, the binomial tree for reduce, and for reduce-scatter a reduction whose result is scattered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
@@ -163,12 +163,13 @@ pub struct Tuning {
     /// Whether messages carry what their sender called, so that calls that differ are named: where debug
     /// assertions are on, by default.
     pub check: bool,
-    /// The largest team whose members, if all of them share memory, do operations through that: barrier, broadcast, reduce,
-    /// allreduce, scan, exscan, gather and allgather of up to 32 bytes of each member by lines of memory that each
-    /// looks at, and larger ones of [`direct_bytes`](Self::direct_bytes). 64 by default, 0 for none.
+    /// The largest team whose members, if all of them share memory, do operations through that: barrier,
+    /// broadcast, reduce, allreduce, scan, exscan, gather and allgather of up to 32 bytes of each member by lines
+    /// of memory that each looks at, and larger ones of [`direct_bytes`](Self::direct_bytes). 64 by default, 0 for
+    /// none.
     pub direct: usize,
-    /// The least bytes of a broadcast, or of each member's part of an allgather, that are copied through shared memory
-    /// by blocks. 8 KiB by default.
+    /// The least bytes of a broadcast, or of each member's part of an allgather, that are copied through shared
+    /// memory by blocks. 8 KiB by default.
     pub direct_bytes: usize,
     /// For broadcast.
     pub broadcast: Vec<Row<Broadcast>>,

@@ -105,8 +105,8 @@ pub trait Sections: sealed::Sealed {
         Ok(self.endpoint().wait(put)?)
     }
 
-    /// As [`put_vectored_nb`](Self::put_vectored_nb), waited for by [`Endpoint::quiet`] or the access region that is
-    /// open.
+    /// As [`put_vectored_nb`](Self::put_vectored_nb), waited for by [`Endpoint::quiet`] or the access region that
+    /// is open.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
@@ -224,9 +224,9 @@ pub trait Sections: sealed::Sealed {
         Ok(self.endpoint().get_runs_nb(from.rank(), &indexed(from, row, indices)?)?.of())
     }
 
-    /// Begins to read such rows into a slice of this rank's own segment, in the order of the indices; waited for by
-    /// [`Endpoint::quiet`] or the access region that is open. The rows may overlap `into`, which then gets the values
-    /// that they held before.
+    /// Begins to read such rows into a slice of this rank's own segment, in the order of the indices; waited for
+    /// by [`Endpoint::quiet`] or the access region that is open. The rows may overlap `into`, which then gets the
+    /// values that they held before.
     ///
     /// # Errors
     /// As [`put_indexed_nb`](Self::put_indexed_nb); [`OneSidedError::Elsewhere`] if `into` is not this rank's.
@@ -318,8 +318,8 @@ pub trait Sections: sealed::Sealed {
         Ok(())
     }
 
-    /// Begins to read `counts` values in each dimension; [`Endpoint::wait`] returns them packed, the last dimension
-    /// varying fastest. Allocates.
+    /// Begins to read `counts` values in each dimension; [`Endpoint::wait`] returns them packed, the last
+    /// dimension varying fastest. Allocates.
     ///
     /// # Errors
     /// See the [trait](Sections#errors).
@@ -333,10 +333,10 @@ pub trait Sections: sealed::Sealed {
         Ok(self.endpoint().get_runs_nb(from.rank(), &side.runs())?.of())
     }
 
-    /// Begins to read `counts` values in each dimension into places of this rank's own segment that lie strided from
-    /// `into` on; waited for by [`Endpoint::quiet`] or the access region that is open. The two sides may overlap:
-    /// the values are those that were there before. Over messages, each row that is contiguous in the own segment
-    /// is asked for by itself. Allocates.
+    /// Begins to read `counts` values in each dimension into places of this rank's own segment that lie strided
+    /// from `into` on; waited for by [`Endpoint::quiet`] or the access region that is open. The two sides may
+    /// overlap: the values are those that were there before. Over messages, each row that is contiguous in the own
+    /// segment is asked for by itself. Allocates.
     ///
     /// # Errors
     /// See the [trait](Sections#errors); [`OneSidedError::Elsewhere`] if `into` is not this rank's.

@@ -61,11 +61,12 @@ impl Eq for Team {}
 
 impl Team {
     /// The team of all ranks, by rank. The first call is collective over the job and blocks, since ranks tell each
-    /// other of their hosts; later ones give the same team. If a rank is lost before or meanwhile, the team is there
-    /// all the same, fails, and can be [shrunk](Self::shrink).
+    /// other of their hosts; later ones give the same team. If a rank is lost before or meanwhile, the team is
+    /// there all the same, fails, and can be [shrunk](Self::shrink).
     ///
     /// # Errors
-    /// A time-out of the first call; the next call goes on with it. Other errors are those of the team's operations.
+    /// A time-out of the first call; the next call goes on with it. Other errors are those of the team's
+    /// operations.
     pub fn world<T: Transport, S: HasLayer<Collectives>>(
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, CollectiveError> {
@@ -128,7 +129,8 @@ impl Team {
         Ok(())
     }
 
-    /// This member's memory for operations through memory that all members share; none if it does not see all of it.
+    /// This member's memory for operations through memory that all members share; none if it does not see all of
+    /// it.
     fn offer<T: Transport, S: HasLayer<Collectives>>(&self, endpoint: &mut Endpoint<T, S>) -> Offer {
         let most = endpoint.layer_quietly::<Collectives>().engine().largest_direct();
         if self.size() < 2 || self.size() as usize > most {
@@ -341,8 +343,8 @@ impl Team {
         Ok((all.into_iter().map(|[a, b, c, ..]| [a, b, c]).collect(), context))
     }
 
-    /// The team of the members at some positions, if this one is among them, once all of them have made it. A member
-    /// that is lost before fails it, with this team, at all that have.
+    /// The team of the members at some positions, if this one is among them, once all of them have made it. A
+    /// member that is lost before fails it, with this team, at all that have.
     fn confirmed<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -382,8 +384,8 @@ impl Team {
     }
 }
 
-/// Takes back what was offered to a team that this member does not use it for. What it holds names teams, so none of the
-/// others takes what another team leaves there for this one's.
+/// Takes back what was offered to a team that this member does not use it for. What it holds names teams, so none
+/// of the others takes what another team leaves there for this one's.
 fn take_back<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>, offer: Offer) {
     endpoint.layer_quietly::<Collectives>().engine_mut().take_back_offer(offer);
 }

@@ -80,8 +80,8 @@ struct Vote {
 pub(crate) struct Shrinking {
     request: Request<Words>,
     votes: VecDeque<Vote>,
-    /// What was decided on teams, told to those who ask late: the message, with the team and how often it was shrunk
-    /// before.
+    /// What was decided on teams, told to those who ask late: the message, with the team and how often it was
+    /// shrunk before.
     settled: VecDeque<(Words, Vec<u8>)>,
     queue: VecDeque<(Address, Words, Vec<u8>)>,
     /// Messages about teams that this member has not made yet.

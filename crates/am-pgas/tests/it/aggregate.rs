@@ -315,7 +315,8 @@ fn memory_bounds_answers_too() {
         let silent = |_: &mut Pgas, _: Rank, _: &[u64], _: &mut Emitter<'_, u64>| ();
         Aggregator::register_answering(&joining, &mut pgas, &mut handlers, name, config, answers, silent)
     };
-    // An answer takes 16 bytes while it is staged and 12 while it waits, so that 100 of them fill 350 buffers of questions.
+    // An answer takes 16 bytes while it is staged and 12 while it waits, so that 100 of them fill 350 buffers of
+    // questions.
     let exceeds = AggregatorError::Memory { buffers: 352, bytes: 8192, memory: 100_000 };
     assert_eq!(ask("refused", config.answers(100).message_bytes(8192)).unwrap_err(), exceeds);
     let ask = ask("ask", config.answers(100)).unwrap();

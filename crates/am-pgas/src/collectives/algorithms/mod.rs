@@ -54,7 +54,8 @@ pub(crate) fn blocks(count: usize, blocks: usize) -> Vec<Part> {
     (0..blocks).map(|index| Part::new(bound(index), bound(index + 1) - bound(index))).collect()
 }
 
-/// What a member does in an operation without messages, on `data` elements of which the first `result` are its result.
+/// What a member does in an operation without messages, on `data` elements of which the first `result` are its
+/// result.
 pub(crate) fn nothing(data: usize, result: usize) -> Schedule {
     Builder::new(data).result(Part::new(0, result)).finish()
 }

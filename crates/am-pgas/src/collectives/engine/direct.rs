@@ -1,8 +1,9 @@
 //! Operations through memory that all members share: small ones by lines, large ones by blocks.
 //!
-//! Whether an operation is one depends on its call and the team alone, so that all members do the same. Each member says
-//! in its line what it has called, and looks at the lines of all others, at the latest before it tells that it is done
-//! with the operation: calls that differ are found, even by those who get what they want before the others come.
+//! Whether an operation is one depends on its call and the team alone, so that all members do the same. Each
+//! member says in its line what it has called, and looks at the lines of all others, at the latest before it tells
+//! that it is done with the operation: calls that differ are found, even by those who get what they want before
+//! the others come.
 
 use super::context::Context;
 use super::faults::disagree;
@@ -306,7 +307,8 @@ impl Context {
         false
     }
 
-    /// Whether the lines are those of this process's parent. The next look for losses ends the team's operations then.
+    /// Whether the lines are those of this process's parent. The next look for losses ends the team's operations
+    /// then.
     pub(super) fn is_fork<P: Post>(&self, post: &P) -> bool {
         let other = u32::from(self.members.me == 0);
         self.members.ranks.len() > 1 && post.is_fork(self.members.address(other))
@@ -526,8 +528,8 @@ impl Engine {
         Ok(passed)
     }
 
-    /// Lets data pass of a large operation whose buffers its caller has, if it is its turn. What that changed is told by
-    /// progress.
+    /// Lets data pass of a large operation whose buffers its caller has, if it is its turn. What that changed is
+    /// told by progress.
     pub(crate) fn pass_lent<P: Post>(&mut self, id: u64, buffers: &mut Buffers<'_>, post: &P) {
         let Some(place) = self.place(id) else { return };
         let Some(index) = self.context_index(self.instances[place].context) else { return };
@@ -560,7 +562,8 @@ impl Engine {
         }
     }
 
-    /// Tells with which operations this member is done, and wakes the others up if they may wait for what it changed.
+    /// Tells with which operations this member is done, and wakes the others up if they may wait for what it
+    /// changed.
     pub(super) fn settle<P: Post>(&mut self, index: usize, post: &mut P) {
         let context = &mut self.contexts[index];
         let (done, Some(lines)) = (context.done(), &context.lines) else { return };

@@ -1,9 +1,9 @@
 //! Members whose calls differ, operators that panic, and how a team's members learn of it.
 //!
-//! Each member numbers its calls, so that what belongs together has the same number. A call that is refused for its
-//! arguments has a number too, and all members are told. What a member sends that no call of the other awaits, and
-//! what it awaits that no call of the other sends, are faults. Where [`Tuning::check`](super::Tuning::check) is set,
-//! each member also tells the next one what it called: if any two calls differ, two neighbours do.
+//! Each member numbers its calls, so that what belongs together has the same number. A call that is refused for
+//! its arguments has a number too, and all members are told. What a member sends that no call of the other awaits,
+//! and what it awaits that no call of the other sends, are faults. Where [`Tuning::check`](super::Tuning::check)
+//! is set, each member also tells the next one what it called: if any two calls differ, two neighbours do.
 
 use super::context::{Context, Members, NOTICES, Stage};
 use super::{Engine, HandlerResult, StrayKind, out_of_bounds};
@@ -84,8 +84,8 @@ impl Context {
         self.refused(sequence).or(Some(self.unmatched(member, true)))
     }
 
-    /// The failure of a team in which a member has sent this one a message, or awaits one of it, that this one knows
-    /// nothing of.
+    /// The failure of a team in which a member has sent this one a message, or awaits one of it, that this one
+    /// knows nothing of.
     pub(super) fn unmatched(&self, member: u32, sent: bool) -> Failure {
         let (me, other) = (self.members.ranks[self.members.me as usize], self.members.ranks[member as usize]);
         if sent { Failure::Unmatched { from: other, to: me } } else { Failure::Unmatched { from: me, to: other } }
@@ -103,8 +103,8 @@ impl Context {
 }
 
 impl Engine {
-    /// Gives a call a number that was refused for its arguments. The other members are told, and if one of them goes
-    /// through with the call, the team fails.
+    /// Gives a call a number that was refused for its arguments. The other members are told, and if one of them
+    /// goes through with the call, the team fails.
     pub(crate) fn refuse(&mut self, number: u32) {
         let Some(index) = self.context_index(number) else { return };
         let context = &mut self.contexts[index];

@@ -63,8 +63,8 @@ impl fmt::Debug for Data {
     }
 }
 
-/// The elements of a large operation through shared memory: all of them, with those that this member gives in place, or
-/// these apart.
+/// The elements of a large operation through shared memory: all of them, with those that this member gives in
+/// place, or these apart.
 pub(crate) enum Buffers<'a> {
     All(&'a mut [u8]),
     Apart { own: &'a [u8], all: &'a mut [u8] },

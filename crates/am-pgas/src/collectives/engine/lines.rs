@@ -1,12 +1,13 @@
-//! The memory that members of a team on one host share: lines by which they do small operations, and blocks through
-//! which the data of large ones pass.
+//! The memory that members of a team on one host share: lines by which they do small operations, and blocks
+//! through which the data of large ones pass.
 //!
-//! Each member writes its own lines and blocks, in its [auxiliary segment](am_core::Endpoint::auxiliary), and reads
-//! those of the others. An operation has a slot by its number, in which a member says what it called and gives up to
-//! 32 bytes. A slot is used again once all members are [done](Lines::tell_done) with the operation that had it before.
+//! Each member writes its own lines and blocks, in its [auxiliary segment](am_core::Endpoint::auxiliary), and
+//! reads those of the others. An operation has a slot by its number, in which a member says what it called and
+//! gives up to 32 bytes. A slot is used again once all members are [done](Lines::tell_done) with the operation
+//! that had it before.
 //!
-//! Data of large operations pass in rounds, which all members number alike: in a round each member that gives fills
-//! one of its blocks. A block is used again once all members have passed the round that had it before.
+//! Data of large operations pass in rounds, which all members number alike: in a round each member that gives
+//! fills one of its blocks. A block is used again once all members have passed the round that had it before.
 //!
 //! Every word that others wait for names the team, so that what another team left in the same place is never taken
 //! for it: teams get ever larger numbers. A faulty member can make results wrong, and nothing else.
@@ -111,8 +112,8 @@ enum Count {
     Passed,
 }
 
-/// Where a team's lines and blocks are in a member's auxiliary segment, in lines from its start and plus one; 0 for
-/// none.
+/// Where a team's lines and blocks are in a member's auxiliary segment, in lines from its start and plus one; 0
+/// for none.
 pub(crate) type Offer = [u32; 2];
 
 /// A member's lines and blocks.
@@ -283,15 +284,15 @@ impl<M: Shared> Lines<M> {
             let stored = self.line(member, SLOTS as usize + Count::Done as usize)[0].load(Acquire);
             let word = !stored;
             let team = (word >> 32) as u32;
-            // A place that was never used belongs to a member that has still to come. A place is next used for a team with a
-            // larger number.
+            // A place that was never used belongs to a member that has still to come. A place is next used for a
+            // team with a larger number.
             stored != 0
                 && (team > self.number || team == self.number && (last.wrapping_sub(word as u32) as i32) <= 0)
         })
     }
 
-    /// Numbers the rounds of a large operation in which members give up to so many bytes; the first of them, and how
-    /// many.
+    /// Numbers the rounds of a large operation in which members give up to so many bytes; the first of them, and
+    /// how many.
     pub(super) fn begin_rounds(&mut self, bytes: usize) -> (u32, u32) {
         let (first, rounds) = (self.rounds, bytes.div_ceil(self.block) as u32);
         self.rounds = first.wrapping_add(rounds);
@@ -398,7 +399,8 @@ impl Auxiliary {
         self.blocks.extend((blocks > 0).then_some(blocks));
     }
 
-    /// Takes the lines of a team that is no more, whose last operation is told, until the others need them no more.
+    /// Takes the lines of a team that is no more, whose last operation is told, until the others need them no
+    /// more.
     pub(super) fn retire(&mut self, lines: Lines, last: u32) {
         self.retired.push((lines, last));
     }

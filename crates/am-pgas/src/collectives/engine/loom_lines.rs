@@ -1,5 +1,5 @@
-//! Models of the lines and blocks: every member reads what the others gave for the operation that it is in, whatever the order in
-//! which they come, run ahead and use slots and blocks again.
+//! Models of the lines and blocks: every member reads what the others gave for the operation that it is in,
+//! whatever the order in which they come, run ahead and use slots and blocks again.
 
 use super::lines::{BLOCK_LINES, DEPTH, LINE, LINES, Lines, SLOTS, Shared, Word};
 use crate::collectives::Operation;

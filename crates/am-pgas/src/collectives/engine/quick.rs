@@ -1,5 +1,6 @@
-//! Small operations through shared memory for which everybody comes at about the same time: they are over within a few looks at
-//! the lines of the others, without an instance. One that is not gets an instance, and is waited for as any other.
+//! Small operations through shared memory for which everybody comes at about the same time: they are over within a
+//! few looks at the lines of the others, without an instance. One that is not gets an instance, and is waited for
+//! as any other.
 
 use super::direct::Direct;
 use super::instance::{Data, Instance};
