@@ -1,10 +1,10 @@
-//! The bench of SCI's conduit over mapped segments, in wall-clock time: two threads on a processor each, beside the same two over
-//! `transport-shm` in the same run. `cargo bench --bench sci` measures everything and writes `target/summary/sci.json` and
-//! `sci.svg`; `cargo test --benches` runs everything once.
+//! The bench of SCI's conduit over mapped segments, in wall-clock time: two threads on a processor each, beside
+//! the same two over `transport-shm` in the same run. `cargo bench --bench sci` measures everything and writes
+//! `target/summary/sci.json` and `sci.svg`; `cargo test --benches` runs everything once.
 //!
-//! The conduit is a published design for another machine, and is expected to lose: a Short message is one line of memory over
-//! `transport-shm`, and three here (header, ready flag, exist flag), of which the last two are written by atomic swaps. The
-//! bench prints how many lines a message took.
+//! The conduit is a published design for another machine, and is expected to lose: a Short message is one line of
+//! memory over `transport-shm`, and three here (header, ready flag, exist flag), of which the last two are written
+//! by atomic swaps. The bench prints how many lines a message took.
 
 mod sci_support;
 

@@ -1,7 +1,7 @@
-//! The bench of the simulator, in two kinds of time. That of one core: how fast the machine in virtual time runs, beside
-//! a bare binary heap with as many pending events. Virtual: what simulated networks take, which is the same on every machine.
-//! `cargo bench --bench sim` measures everything and writes `target/summary/sim.json` and `sim.svg`; a filter measures a part
-//! and writes nothing; `cargo test --benches` runs everything once.
+//! The bench of the simulator, in two kinds of time. That of one core: how fast the machine in virtual time runs,
+//! beside a bare binary heap with as many pending events. Virtual: what simulated networks take, which is the same
+//! on every machine. `cargo bench --bench sim` measures everything and writes `target/summary/sim.json` and
+//! `sim.svg`; a filter measures a part and writes nothing; `cargo test --benches` runs everything once.
 
 mod sim_support;
 

@@ -1,6 +1,6 @@
-//! The UDP bench: active messages over loopback beside what raw sockets reach in the same run. `cargo bench --bench udp`
-//! measures everything and writes `target/summary/udp.json` and `udp.svg`; a filter measures a part and writes nothing;
-//! `cargo test --benches` runs everything once.
+//! The UDP bench: active messages over loopback beside what raw sockets reach in the same run.
+//! `cargo bench --bench udp` measures everything and writes `target/summary/udp.json` and `udp.svg`; a filter
+//! measures a part and writes nothing; `cargo test --benches` runs everything once.
 
 mod udp_support;
 

@@ -1,7 +1,8 @@
-//! Breadth-first search in a Kronecker graph (Graph500): search level by level, validation, traversed edges per second.
+//! Breadth-first search in a Kronecker graph (Graph500): search level by level, validation, traversed edges per
+//! second.
 //!
-//! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags. `--plain` runs the sequential
-//! search of the same graph.
+//! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags. `--plain` runs the
+//! sequential search of the same graph.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::Team;

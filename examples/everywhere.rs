@@ -1,4 +1,5 @@
-//! One program on every backend: each rank writes its square into rank 0's segment and adds one to a counter there.
+//! One program on every backend: each rank writes its square into rank 0's segment and adds one to a counter
+//! there.
 //!
 //! `cargo run --release --features sim --example everywhere -- --backend extoll --ranks 16`, or AM_BACKEND=extoll;
 //! on a machine of one's own with `--backend sim --machine my.toml`.

@@ -11,8 +11,8 @@
 //! cargo run --release --example figures -- --help
 //! ```
 //!
-//! Exits with 0 when every line is within its tolerance, with 1 when one is not or a simulation fails, and with 2 when the
-//! command line is wrong. The program itself is `lab_sim::figures`.
+//! Exits with 0 when every line is within its tolerance, with 1 when one is not or a simulation fails, and with 2
+//! when the command line is wrong. The program itself is `lab_sim::figures`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! A key-value service: every rank keeps a part of the entries and asks the others for theirs, by typed calls with time-outs.
+//! A key-value service: every rank keeps a part of the entries and asks the others for theirs, by typed calls with
+//! time-outs.
 //!
 //! `cargo run --release --features calls --example kv_service -- --ranks 4 --lose`; `--help` lists the flags.
 

@@ -1,5 +1,5 @@
-//! rsmpi's example of immediate operations, with its imports exchanged: a rank sends to itself, with requests that are tested, waited
-//! for by guards and cancelled, and with messages that are set aside.
+//! rsmpi's example of immediate operations, with its imports exchanged: a rank sends to itself, with requests that
+//! are tested, waited for by guards and cancelled, and with messages that are set aside.
 //!
 //! `cargo build --example mpi_immediate && amrun -n 2 target/debug/examples/mpi_immediate`.
 

@@ -1,5 +1,6 @@
-//! Ranks over libfabric: `ofi list` says what this machine has and which provider would be taken; plainly started, the program starts its
-//! ranks, which greet each other and measure round trips. `AM_FABRIC=tcp` asks for a provider.
+//! Ranks over libfabric: `ofi list` says what this machine has and which provider would be taken; plainly started,
+//! the program starts its ranks, which greet each other and measure round trips. `AM_FABRIC=tcp` asks for a
+//! provider.
 
 use active_messages::ofi::{self, OfiConfig};
 use active_messages::prelude::*;

@@ -1,5 +1,6 @@
-//! The benchmarks of messages that the field quotes: latency, bandwidth, bidirectional bandwidth and multi-pair message rate as the
-//! OSU micro-benchmarks print them, and PingPong, SendRecv and Exchange as the Intel MPI benchmarks do, on any backend.
+//! The benchmarks of messages that the field quotes: latency, bandwidth, bidirectional bandwidth and multi-pair
+//! message rate as the OSU micro-benchmarks print them, and PingPong, SendRecv and Exchange as the Intel MPI
+//! benchmarks do, on any backend.
 //!
 //! `cargo run --release --example osu -- --ranks 2 --bench latency`; `--help` lists the flags.
 
@@ -192,8 +193,8 @@ impl Osu {
         }
     }
 
-    /// A line, of the seconds that a repetition takes on the ranks: the least, the most and the average; and the figure for
-    /// the report. Bandwidths are of the rank that takes longest.
+    /// A line, of the seconds that a repetition takes on the ranks: the least, the most and the average; and the
+    /// figure for the report. Bandwidths are of the rank that takes longest.
     fn line(&self, len: usize, [least, seconds, average]: [f64; 3], ranks: u32) -> (String, f64) {
         let (us, moved) = (1e6 * seconds, |count: usize| (count * len) as f64 / seconds / 1e6);
         let imb = |repetitions: u32, moved: f64| {

@@ -1,4 +1,5 @@
-//! A parameter server: the workers fit a plane to their points by gradients; rank 0 has the parameters and streams each version.
+//! A parameter server: the workers fit a plane to their points by gradients; rank 0 has the parameters and streams
+//! each version.
 //!
 //! `cargo run --release --features calls --example parameter_server -- --ranks 4`; `--help` lists the flags.
 

@@ -5,8 +5,9 @@
 //! cargo run --release --example ping_pong -- --trips 100000
 //! ```
 //!
-//! Rank 0 sends a request, rank 1 answers with a reply of the same kind and size; neither looks at what a payload says.
-//! The best and the middle of several series are printed: the best is what the path costs, the middle what to expect.
+//! Rank 0 sends a request, rank 1 answers with a reply of the same kind and size; neither looks at what a payload
+//! says. The best and the middle of several series are printed: the best is what the path costs, the middle what
+//! to expect.
 
 use active_messages::launch::{self, RunOptions};
 use active_messages::shm::JoinOptions;

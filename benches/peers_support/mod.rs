@@ -1,4 +1,5 @@
-//! The comparison with other libraries: their programs and ours take turns in one run, a probe of the placement beside each.
+//! The comparison with other libraries: their programs and ours take turns in one run, a probe of the placement
+//! beside each.
 
 mod library;
 

@@ -1,4 +1,5 @@
-//! What is measured: three transports in turn, so that each meets the same weather, and the median of their samples.
+//! What is measured: three transports in turn, so that each meets the same weather, and the median of their
+//! samples.
 
 use super::pair::{Counts, MEDIUM, Sample, sample};
 use active_messages::shm::{Job, JobConfig};

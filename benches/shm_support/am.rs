@@ -1,5 +1,5 @@
-//! The active-message side of the bench: one rank with the handlers that all figures share, and the tasks in which rank 0
-//! (or every even rank) leads and its partner serves.
+//! The active-message side of the bench: one rank with the handlers that all figures share, and the tasks in which
+//! rank 0 (or every even rank) leads and its partner serves.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -159,8 +159,8 @@ impl Protocol {
 /// The bound of replies up to 8 KB, in bytes; larger ones have a handler of their own, with more set aside.
 const ECHO_BOUND: u32 = 8 << 10;
 
-/// A handler that replies with a Medium of the request's size. It sends bytes of its own, as the tests of other libraries do:
-/// what reading a payload costs has figures of its own.
+/// A handler that replies with a Medium of the request's size. It sends bytes of its own, as the tests of other
+/// libraries do: what reading a payload costs has figures of its own.
 fn echo_payload(
     done: Reply<()>,
     largest: usize,

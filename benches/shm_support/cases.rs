@@ -1,4 +1,5 @@
-//! The figures of the bench, crew by crew: what each measures, the baseline beside it, and the bar it should reach.
+//! The figures of the bench, crew by crew: what each measures, the baseline beside it, and the bar it should
+//! reach.
 
 use super::am::AmTask;
 use super::case::{Case, Work};
@@ -156,8 +157,8 @@ pub(crate) fn one_cpu() -> Vec<Case> {
 
 /// A whole run of the example on the table of two ranks of [`TABLE_WORDS`], however many ranks share it.
 fn example(name: &str, variant: &str, ranks: u64, mode: Mode) -> Case {
-    // Whether the updates are right is for the tests; in test mode this is one. On a small table the racing variant loses
-    // more than the rules of the benchmark allow.
+    // Whether the updates are right is for the tests; in test mode this is one. On a small table the racing
+    // variant loses more than the rules of the benchmark allow.
     let (log2_table, verify) =
         if mode == Mode::Test { (12, variant != "put-get") } else { ((2 * TABLE_WORDS).ilog2(), false) };
     let arguments =

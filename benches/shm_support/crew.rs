@@ -1,6 +1,7 @@
 //! The processes of one measurement: the bench itself as rank 0 and copies of it, started with an environment
-//! variable, as the others. Orders travel as JSON lines over the children's standard streams; while a rank waits for
-//! one it costs no CPU. No child outlives its parent, and the death of a child ends the bench instead of hanging it.
+//! variable, as the others. Orders travel as JSON lines over the children's standard streams; while a rank waits
+//! for one it costs no CPU. No child outlives its parent, and the death of a child ends the bench instead of
+//! hanging it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -98,7 +99,8 @@ impl Crew {
         elapsed
     }
 
-    /// Runs the RandomAccess example once in a job of its own, all processes of the crew being its ranks; returns its time.
+    /// Runs the RandomAccess example once in a job of its own, all processes of the crew being its ranks; returns
+    /// its time.
     pub(crate) fn run_random_access(&mut self, arguments: &[String]) -> Duration {
         let job = create_job(self.ranks);
         let task = Task::RandomAccess { arguments: arguments.to_vec(), job: job.fd().as_raw_fd() };

@@ -1,5 +1,5 @@
-//! The tasks of the pgas bench over UDP: ranks as threads of this process that talk over loopback, on this layer and on bare
-//! active messages, so that each figure has its baseline in the same run.
+//! The tasks of the pgas bench over UDP: ranks as threads of this process that talk over loopback, on this layer
+//! and on bare active messages, so that each figure has its baseline in the same run.
 
 use std::cell::RefCell;
 use std::hint::black_box;

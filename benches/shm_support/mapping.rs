@@ -112,7 +112,8 @@ impl Shared {
     }
 }
 
-/// Opens what descriptor `fd` of the process `owner` refers to. Memory made after a child was started reaches it this way too.
+/// Opens what descriptor `fd` of the process `owner` refers to. Memory made after a child was started reaches it
+/// this way too.
 pub(crate) fn open_descriptor(owner: u32, fd: RawFd) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/{owner}/fd/{fd}"))
 }

@@ -1,6 +1,6 @@
-//! Measures figures the way this machine needs it: each sample with its baseline right beside it, and with probes of the
-//! placement before, between and after. A figure whose placement changed meanwhile, or that had to share the CPUs with other
-//! programs, is measured again.
+//! Measures figures the way this machine needs it: each sample with its baseline right beside it, and with probes
+//! of the placement before, between and after. A figure whose placement changed meanwhile, or that had to share
+//! the CPUs with other programs, is measured again.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ impl<'c> Bench<'c> {
         self.command.mode
     }
 
-    /// Measures `case` between the ranks of `crew`, unless the filter leaves it out. Repeats it when the placement changed
-    /// or the machine was busy meanwhile, and keeps the least disturbed attempt.
+    /// Measures `case` between the ranks of `crew`, unless the filter leaves it out. Repeats it when the placement
+    /// changed or the machine was busy meanwhile, and keeps the least disturbed attempt.
     pub(crate) fn measure(&mut self, crew: &mut Crew, case: &Case) {
         let mut best: Option<Figure> = None;
         for attempt in 1..=ATTEMPTS {

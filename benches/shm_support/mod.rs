@@ -1,4 +1,5 @@
-//! Everything behind the benches over shared memory: the processes, the raw baselines, the tasks, and the figures of both.
+//! Everything behind the benches over shared memory: the processes, the raw baselines, the tasks, and the figures
+//! of both.
 
 pub(crate) mod am;
 pub(crate) mod calls;

@@ -1,5 +1,5 @@
-//! The tasks of the pgas bench: one-sided access, collective operations and arrays among all ranks of a crew, over a job of their
-//! own with segments for the table.
+//! The tasks of the pgas bench: one-sided access, collective operations and arrays among all ranks of a crew, over
+//! a job of their own with segments for the table.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

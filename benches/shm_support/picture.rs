@@ -1,13 +1,13 @@
-//! The picture of the shared-memory figures: ours, the raw baseline of the same run, and what other libraries reached on
-//! another machine of the same kind.
+//! The picture of the shared-memory figures: ours, the raw baseline of the same run, and what other libraries
+//! reached on another machine of the same kind.
 
 use lab::bench::chart::Chart;
 use lab::bench::rows::Row::{self, Other, Ours};
 use lab::bench::rows::panels;
 use lab::bench::summary::Summary;
 
-/// The panels with their rows from top to bottom. The other libraries ran on a two-CPU virtual machine, on separate cores,
-/// both processes on one host; RandomAccess with 2 ranks of 2^24 words.
+/// The panels with their rows from top to bottom. The other libraries ran on a two-CPU virtual machine, on
+/// separate cores, both processes on one host; RandomAccess with 2 ranks of 2^24 words.
 const PANELS: &[(&str, &[Row])] = &[
     (
         "Short request and reply, us (less is better)",

@@ -1,5 +1,6 @@
-//! Where the first two ranks of a crew run, told from the raw one-line ping-pong: a virtual machine's CPUs are two cores at
-//! one time and two hyper-threads of one core at another, and nothing but the time of a cache line's way shows it.
+//! Where the first two ranks of a crew run, told from the raw one-line ping-pong: a virtual machine's CPUs are two
+//! cores at one time and two hyper-threads of one core at another, and nothing but the time of a cache line's way
+//! shows it.
 
 use std::time::Duration;
 

@@ -8,7 +8,8 @@ use clap::Parser;
 use lab::random_access::cli::Cli;
 use lab::random_access::rank;
 
-/// Runs `rank` of a job of its own with the example's command line; rank 0 returns the time from barrier to barrier.
+/// Runs `rank` of a job of its own with the example's command line; rank 0 returns the time from barrier to
+/// barrier.
 ///
 /// # Panics
 /// If the run fails or its verification does.

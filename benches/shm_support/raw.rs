@@ -1,6 +1,6 @@
-//! The raw baselines: what two processes can do at best with one mapping and no library, hand-written and as short as it gets.
-//! Rank 0 leads and times; rank 1 answers; further ranks look on. No loop pauses unless told: a pause costs a good part of a
-//! round trip.
+//! The raw baselines: what two processes can do at best with one mapping and no library, hand-written and as short
+//! as it gets. Rank 0 leads and times; rank 1 answers; further ranks look on. No loop pauses unless told: a pause
+//! costs a good part of a round trip.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -97,8 +97,8 @@ impl Arena {
         }
     }
 
-    /// Waits until every rank has come here as often as this one. Sleeps after a while: the kernel may have woken a
-    /// rank on the CPU of the one that gave it its order, and finds an idle CPU for whoever wakes next.
+    /// Waits until every rank has come here as often as this one. Sleeps after a while: the kernel may have woken
+    /// a rank on the CPU of the one that gave it its order, and finds an idle CPU for whoever wakes next.
     pub(crate) fn barrier(&mut self) {
         self.round += 1;
         let control = self.memory.lines(CONTROL, self.ranks);
@@ -187,8 +187,8 @@ impl Arena {
         start.elapsed()
     }
 
-    /// Rank 0 copies each block from a small, hot private buffer and announces it; rank 1 acknowledges it, after having
-    /// copied it out if `out`.
+    /// Rank 0 copies each block from a small, hot private buffer and announces it; rank 1 acknowledges it, after
+    /// having copied it out if `out`.
     fn copy_blocks(&self, bytes: usize, span: usize, out: bool, blocks: u64) -> Duration {
         let mut private = vec![0x5a_u8; bytes];
         let start = Instant::now();
@@ -242,8 +242,8 @@ fn place(block: u64, bytes: usize) -> usize {
     BULK + (block % (BULK_BYTES / step) as u64) as usize * step
 }
 
-/// Spins until `ready`. After some ten microseconds the peer has surely lost its CPU, perhaps to this very loop: from
-/// then on it gets the CPU, so that a bench on a busy machine or a single CPU is slow but not stuck.
+/// Spins until `ready`. After some ten microseconds the peer has surely lost its CPU, perhaps to this very loop:
+/// from then on it gets the CPU, so that a bench on a busy machine or a single CPU is slow but not stuck.
 #[inline(always)]
 pub(super) fn wait(mut ready: impl FnMut() -> bool) {
     let mut spins = 0u32;

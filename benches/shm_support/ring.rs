@@ -1,5 +1,5 @@
-//! The one-way baselines: a single-producer, single-consumer ring of 64-byte slots with 56 bytes of payload, written and
-//! read in full, announced in three ways.
+//! The one-way baselines: a single-producer, single-consumer ring of 64-byte slots with 56 bytes of payload,
+//! written and read in full, announced in three ways.
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::mapping::Line;
 use super::raw::{drain, fill, payload, wait, wait_for};
 
-/// Slots of the ring. 256 KiB of them run twice as fast as 64 KiB, whose lines still sit in the peer's first-level cache.
+/// Slots of the ring. 256 KiB of them run twice as fast as 64 KiB, whose lines still sit in the peer's first-level
+/// cache.
 pub(crate) const SLOTS: usize = 4096;
 /// Slots filled before their index is published in the batched ring.
 const BATCH: u64 = 32;

@@ -1,5 +1,5 @@
-//! The RandomAccess baseline without messages: one shared table that every rank updates directly, by prefetched atomic XOR,
-//! along its own section of the benchmark's stream.
+//! The RandomAccess baseline without messages: one shared table that every rank updates directly, by prefetched
+//! atomic XOR, along its own section of the benchmark's stream.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,8 +53,8 @@ impl RawTable {
         }
     }
 
-    /// Applies as many operations to random words as [`Self::update`], whose indices lie in a list of each batch: adds ones, or
-    /// loads.
+    /// Applies as many operations to random words as [`Self::update`], whose indices lie in a list of each batch:
+    /// adds ones, or loads.
     pub(crate) fn batches(&mut self, count: u64, add: bool, indices: &mut Vec<u64>, out: &mut [u64]) {
         let table = self.memory.words(0, self.words);
         let mask = self.words as u64 - 1;

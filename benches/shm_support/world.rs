@@ -1,4 +1,5 @@
-//! What one rank of a crew holds and every task it knows: the raw arena, the raw table and its active-message rank.
+//! What one rank of a crew holds and every task it knows: the raw arena, the raw table and its active-message
+//! rank.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Sender, channel};

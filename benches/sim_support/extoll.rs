@@ -1,6 +1,6 @@
-//! EXTOLL in both kinds of time. Virtual: half a round trip on the raw interface and on both conduits, 8 B to 1 MiB, which the
-//! parameter table fixes. On one core: how many messages and round trips a second the simulation gets through, with
-//! everything that the interface and the conduits do.
+//! EXTOLL in both kinds of time. Virtual: half a round trip on the raw interface and on both conduits, 8 B to 1
+//! MiB, which the parameter table fixes. On one core: how many messages and round trips a second the simulation
+//! gets through, with everything that the interface and the conduits do.
 
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Transport};
 use extoll_sim::ExtollConfig;

@@ -1,5 +1,5 @@
-//! Virtual figures of the bare fabric: what a packet takes from rank to rank, without an interface's programming model and
-//! without active messages. The conduits' figures are to be read beside these.
+//! Virtual figures of the bare fabric: what a packet takes from rank to rank, without an interface's programming
+//! model and without active messages. The conduits' figures are to be read beside these.
 
 use am_core::Instant;
 use fabric_sim::{Context, Mailbox, Sim};

@@ -1,8 +1,8 @@
-//! Measures figures in the time that they take on one core, with a baseline in the same run, and figures in virtual time, which
-//! criterion gets as if they had taken that long.
+//! Measures figures in the time that they take on one core, with a baseline in the same run, and figures in
+//! virtual time, which criterion gets as if they had taken that long.
 //!
-//! The simulator is one thread that never waits. Its processor time is what it takes by the clock on a core of its own, and stays
-//! so (but for caches) on a machine that others use, too.
+//! The simulator is one thread that never waits. Its processor time is what it takes by the clock on a core of its
+//! own, and stays so (but for caches) on a machine that others use, too.
 
 use std::process;
 use std::time::Duration;
@@ -70,8 +70,8 @@ impl<'c> Bench<'c> {
         self.command.mode == Mode::CriterionOnly || self.command.selects(GROUP, name)
     }
 
-    /// Measures the time that `run` takes on one core; criterion reports the throughput of `events` under the name of the first
-    /// figure.
+    /// Measures the time that `run` takes on one core; criterion reports the throughput of `events` under the name
+    /// of the first figure.
     pub(crate) fn one_core(&mut self, events: u64, figures: &[Counted], mut run: impl FnMut()) {
         let name = &figures[0].name;
         let heap = figures.iter().find_map(|figure| figure.heap);

@@ -1,5 +1,5 @@
-//! Everything behind the bench of the simulator: how figures of both kinds of time are measured, and one module for each
-//! group of them.
+//! Everything behind the bench of the simulator: how figures of both kinds of time are measured, and one module
+//! for each group of them.
 
 pub(crate) mod collectives;
 pub(crate) mod engine;

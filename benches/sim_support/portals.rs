@@ -1,5 +1,6 @@
-//! Portals in both kinds of time. Virtual: blocking puts, and half a round trip on each flow control, 8 B to 1984 B, which the
-//! parameter table fixes. On one core: how many puts and round trips a second the simulation gets through.
+//! Portals in both kinds of time. Virtual: blocking puts, and half a round trip on each flow control, 8 B to 1984
+//! B, which the parameter table fixes. On one core: how many puts and round trips a second the simulation gets
+//! through.
 
 use active_messages::Span;
 use portals_sim::PortalsConfig;

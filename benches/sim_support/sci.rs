@@ -1,5 +1,5 @@
-//! SCI in virtual time: half a round trip on the raw interface, on the published conduit, on a tuned one and on MPI, 8 B to
-//! 64 KB, which the parameter table fixes.
+//! SCI in virtual time: half a round trip on the raw interface, on the published conduit, on a tuned one and on
+//! MPI, 8 B to 64 KB, which the parameter table fixes.
 
 use active_messages::Span;
 use fabric_sim::RunError;

@@ -1,4 +1,5 @@
-//! The load of the figures of one core: packets that are sent on at random, a barrier, and the bare heap beside them.
+//! The load of the figures of one core: packets that are sent on at random, a barrier, and the bare heap beside
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -65,8 +66,8 @@ pub(crate) fn barrier(ranks: u32) {
     Sim::run(&config, program).expect("a barrier ends");
 }
 
-/// Seconds for which a bare binary heap of (time, number) works on one event, with so many pending: the earliest is taken
-/// out, and one at a random later time put in. Works for at least a time.
+/// Seconds for which a bare binary heap of (time, number) works on one event, with so many pending: the earliest
+/// is taken out, and one at a random later time put in. Works for at least a time.
 pub(crate) fn heap_seconds(pending: u32, least: Duration) -> f64 {
     let (mut heap, mut state, mut number) = (BinaryHeap::new(), 1u64, 0u64);
     for _ in 0..pending {

@@ -1,4 +1,5 @@
-//! The figures of the bench, crew by crew: what each measures, the baseline beside it, and the bar it should reach.
+//! The figures of the bench, crew by crew: what each measures, the baseline beside it, and the bar it should
+//! reach.
 
 use super::am::{Crew, LONG, Plan};
 use super::measure::{Bench, Case};
@@ -146,7 +147,8 @@ fn lossy(bench: &mut Bench<'_>) {
     LOSSLESS.take();
 }
 
-/// What waiting costs: ranks that sleep at once, ranks that do nothing, and what helpers cost ranks that never wait.
+/// What waiting costs: ranks that sleep at once, ranks that do nothing, and what helpers cost ranks that never
+/// wait.
 fn waiting(bench: &mut Bench<'_>) {
     let protection = Protection::Encrypted;
     let us = Unit::Microseconds;

@@ -1,12 +1,13 @@
-//! The picture of the UDP figures: ours, the raw baseline of the same run, and what GASNet-EX reached on another machine.
+//! The picture of the UDP figures: ours, the raw baseline of the same run, and what GASNet-EX reached on another
+//! machine.
 
 use lab::bench::chart::Chart;
 use lab::bench::rows::Row::{self, Other, Ours};
 use lab::bench::rows::panels;
 use lab::bench::summary::Summary;
 
-/// The panels with their rows from top to bottom. GASNet-EX 2025.8 over UDP, unauthenticated, ran on a two-CPU virtual
-/// machine whose raw busy ping-pong took 6.4 us.
+/// The panels with their rows from top to bottom. GASNet-EX 2025.8 over UDP, unauthenticated, ran on a two-CPU
+/// virtual machine whose raw busy ping-pong took 6.4 us.
 const PANELS: &[(&str, &[Row])] = &[
     (
         "Short request and reply, us (less is better)",

@@ -1,5 +1,5 @@
-//! HPCC RandomAccess between two ranks: every rank applies a stream of random updates, each to the rank that holds its word.
-//! At most 1024 updates of a rank may wait before they are sent; here it is 512.
+//! HPCC RandomAccess between two ranks: every rank applies a stream of random updates, each to the rank that holds
+//! its word. At most 1024 updates of a rank may wait before they are sent; here it is 512.
 
 use super::am::{State, Table};
 use active_messages::{Endpoint, Rank};

@@ -1,8 +1,9 @@
-//! What the project measures with, and is not published: [`random_access`], the benchmark as a library that runs on any
-//! transport, [`workload`], what the other programs work on, and [`mod@bench`], what every bench does alike.
+//! What the project measures with, and is not published: [`random_access`], the benchmark as a library that runs
+//! on any transport, [`workload`], what the other programs work on, and [`mod@bench`], what every bench does
+//! alike.
 //!
-//! The benches between processes and the tests of the whole family are targets of this package; those on simulated machines
-//! are targets of `lab-sim`.
+//! The benches between processes and the tests of the whole family are targets of this package; those on simulated
+//! machines are targets of `lab-sim`.
 //!
 //! ```
 //! use lab::random_access::hpcc::Stream;
@@ -23,8 +24,8 @@ use std::path::PathBuf;
 /// The path of an example's program, beside the directory that the running test's own program lies in.
 ///
 /// # Panics
-/// If the example has not been built in the profile of the test: `cargo test` builds examples first, but a test that is
-/// started alone takes the one that was built last.
+/// If the example has not been built in the profile of the test: `cargo test` builds examples first, but a test
+/// that is started alone takes the one that was built last.
 pub fn example_program(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its program");
     let profile = own.parent().and_then(|deps| deps.parent()).expect("<target>/<profile>/deps/<test>");

@@ -1,10 +1,10 @@
-//! Jobs on several hosts, which are network namespaces on this one: the conformance suite and RandomAccess over shared
-//! memory and UDP, and what happens when a rank, an agent, a cable or the launcher fails.
+//! Jobs on several hosts, which are network namespaces on this one: the conformance suite and RandomAccess over
+//! shared memory and UDP, and what happens when a rank, an agent, a cable or the launcher fails.
 //!
-//! The program plays all parts. Started by `cargo test` it lists and runs tests, launching itself on every host with `ip netns
-//! exec` in ssh's place; with `--agent` it is the launcher's agent there; with a role in its environment it is a rank. It
-//! takes names (or parts of names) of tests, `--list`, and `--ignored` for the full profile. Where namespaces can't be made
-//! (they take privileges), the tests say so and are skipped.
+//! The program plays all parts. Started by `cargo test` it lists and runs tests, launching itself on every host
+//! with `ip netns exec` in ssh's place; with `--agent` it is the launcher's agent there; with a role in its
+//! environment it is a rank. It takes names (or parts of names) of tests, `--list`, and `--ignored` for the full
+//! profile. Where namespaces can't be made (they take privileges), the tests say so and are skipped.
 
 mod harness;
 mod hosts_support;
@@ -231,8 +231,8 @@ fn report(network: &Network) -> Outcomes {
     Ok(fs::remove_dir_all(scratch)?)
 }
 
-/// One or two cases of each kind: the quick profile has to be quick. All of them run in one process over the same transports
-/// elsewhere, and between processes on hosts in the full profile.
+/// One or two cases of each kind: the quick profile has to be quick. All of them run in one process over the same
+/// transports elsewhere, and between processes on hosts in the full profile.
 const QUICK: [&str; 13] = [
     "checksum-ping",
     "sizes-smallest",
@@ -418,8 +418,8 @@ fn cut_link_that_heals(network: &Network) -> Outcomes {
     check(outcome.is_success(), || format!("{:?}", outcome.ends()))
 }
 
-/// A cable is cut for good: the survivors get errors that name the ranks behind it and go on; those ranks are ended by their
-/// agent, which misses the launcher.
+/// A cable is cut for good: the survivors get errors that name the ranks behind it and go on; those ranks are
+/// ended by their agent, which misses the launcher.
 fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
     let lost_after = Duration::from_secs(3);
     let play = Play::of(env::current_exe()?, network, "survive 2", 4, |hosts| hosts.lost_after(lost_after))?;

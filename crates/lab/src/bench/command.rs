@@ -41,7 +41,8 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// The command line of this process. A run counts as full only when `cargo bench` started it without further arguments.
+    /// The command line of this process. A run counts as full only when `cargo bench` started it without further
+    /// arguments.
     pub fn of_process() -> Self {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let given = |option: &str| arguments.iter().any(|argument| argument == option);
@@ -60,8 +61,8 @@ impl CommandLine {
         Self { mode, filters: filters.map(|(_, filter)| filter.clone()).collect() }
     }
 
-    /// Whether a figure of this name, which criterion does not sample, is to be measured. Filters are plain text here,
-    /// with or without criterion's name of the group before them.
+    /// Whether a figure of this name, which criterion does not sample, is to be measured. Filters are plain text
+    /// here, with or without criterion's name of the group before them.
     pub fn selects(&self, group: &str, name: &str) -> bool {
         let full = format!("{group}/{name}");
         let chosen = self.filters.is_empty() || self.filters.iter().any(|filter| full.contains(filter.as_str()));

@@ -1,4 +1,5 @@
-//! How much of the machine other programs took while a figure was measured, so that a figure from a busy machine says so.
+//! How much of the machine other programs took while a figure was measured, so that a figure from a busy machine
+//! says so.
 
 use std::fs;
 use std::time::Instant;
@@ -31,7 +32,8 @@ impl Load {
     }
 }
 
-/// Ticks that all CPUs have been busy: everything in the first line of `/proc/stat` but idling and waiting for disks.
+/// Ticks that all CPUs have been busy: everything in the first line of `/proc/stat` but idling and waiting for
+/// disks.
 fn machine() -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);

@@ -12,7 +12,8 @@ pub enum Row {
     Other(&'static str, f64),
 }
 
-/// Panels by their titles, with rows from top to bottom. Figures that `summary` lacks are left out, and panels without any.
+/// Panels by their titles, with rows from top to bottom. Figures that `summary` lacks are left out, and panels
+/// without any.
 pub fn panels(summary: &Summary, panels: &[(&str, &[Row])]) -> Vec<Panel> {
     panels.iter().map(|(title, rows)| panel(summary, title, rows)).collect()
 }

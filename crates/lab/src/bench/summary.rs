@@ -1,6 +1,6 @@
-//! The summary that every bench ends with: each figure with its baseline of the same run, the ratio and the bar it should
-//! reach, as a table on the terminal and as `target/summary/<bench>.json`, a list of `{name, value, unit, baseline, ratio}`
-//! with more fields for whoever wants to judge a figure.
+//! The summary that every bench ends with: each figure with its baseline of the same run, the ratio and the bar it
+//! should reach, as a table on the terminal and as `target/summary/<bench>.json`, a list of
+//! `{name, value, unit, baseline, ratio}` with more fields for whoever wants to judge a figure.
 
 use std::fmt::Write as _;
 use std::fs;

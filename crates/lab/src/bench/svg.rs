@@ -1,4 +1,5 @@
-//! What all pictures of the project have in common: a page readable on a light and on a dark background, text, numbers.
+//! What all pictures of the project have in common: a page readable on a light and on a dark background, text,
+//! numbers.
 
 use std::fmt::Write as _;
 

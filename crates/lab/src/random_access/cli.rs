@@ -1,5 +1,5 @@
-//! The command line: what a run is, and what carries its messages between processes; checked as a whole before any rank
-//! starts.
+//! The command line: what a run is, and what carries its messages between processes; checked as a whole before any
+//! rank starts.
 
 use super::hpcc::Distribution;
 use clap::{Args, CommandFactory, Parser, ValueEnum, error::ErrorKind};
@@ -10,8 +10,8 @@ const MOST_PROCESSES: u32 = 1024;
 /// HPCC RandomAccess over active messages: 64-bit XOR updates at random places of a table spread over all ranks.
 ///
 /// Started without a launcher, the program starts its own ranks on this host. Exits with 0 when the run passed its
-/// verification, with 1 when it did not or a rank failed, and with 2 when the command line is wrong. The same run on a
-/// simulated machine: cargo run --release --example random_access_sim
+/// verification, with 1 when it did not or a rank failed, and with 2 when the command line is wrong. The same run
+/// on a simulated machine: cargo run --release --example random_access_sim
 #[derive(Clone, Debug, Parser)]
 #[command(name = "random_access", max_term_width = 100)]
 pub struct Cli {
@@ -131,7 +131,8 @@ impl Cli {
         })
     }
 
-    /// Checks what clap cannot see: arguments that do not fit together, and `ranks`, however that number came about.
+    /// Checks what clap cannot see: arguments that do not fit together, and `ranks`, however that number came
+    /// about.
     ///
     /// # Errors
     /// A clap error that names the arguments and their values.
@@ -162,7 +163,8 @@ impl Options {
         4 << self.log2_table
     }
 
-    /// The size in bytes of the segment that a rank needs: its part of the table, unless that is worked on by messages.
+    /// The size in bytes of the segment that a rank needs: its part of the table, unless that is worked on by
+    /// messages.
     pub fn segment_bytes(&self, ranks: u32, rank: u32) -> usize {
         if self.variant.is_message() {
             return 0;

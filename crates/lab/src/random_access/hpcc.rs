@@ -1,8 +1,9 @@
-//! The HPCC RandomAccess rules as plain functions: the update stream and how the table and the updates are shared out.
+//! The HPCC RandomAccess rules as plain functions: the update stream and how the table and the updates are shared
+//! out.
 //!
-//! Nothing here knows of messages. The rules are those of the HPC Challenge benchmark: a table `T` of `2^n` words of 64
-//! bits with `T[i] = i`, and `4 * 2^n` updates `T[a mod 2^n] ^= a`, where `a` runs through the powers of `x` in
-//! GF(2)\[x\] modulo `x^64 + x^2 + x + 1`.
+//! Nothing here knows of messages. The rules are those of the HPC Challenge benchmark: a table `T` of `2^n` words
+//! of 64 bits with `T[i] = i`, and `4 * 2^n` updates `T[a mod 2^n] ^= a`, where `a` runs through the powers of `x`
+//! in GF(2)\[x\] modulo `x^64 + x^2 + x + 1`.
 
 use std::ops::Range;
 
@@ -89,8 +90,8 @@ impl Iterator for Stream {
 
 /// Which rank owns which words of the table, and which section of the stream each rank makes.
 ///
-/// With `min = words / ranks` and `rest = words % ranks`, the first `rest` ranks own `min + 1` consecutive words and the
-/// others `min`. For a power of two of ranks this is HPCC's shift-and-mask distribution.
+/// With `min = words / ranks` and `rest = words % ranks`, the first `rest` ranks own `min + 1` consecutive words
+/// and the others `min`. For a power of two of ranks this is HPCC's shift-and-mask distribution.
 #[derive(Clone, Copy, Debug)]
 pub struct Distribution {
     log2_words: u32,
@@ -137,8 +138,9 @@ impl Distribution {
 
     /// The rank that owns a word, without a division.
     ///
-    /// Where a shift does not do, `word * ranks / words` would be the owner if every rank owned exactly `words / ranks`. The ranks with a word more
-    /// come first, so a rank's true first word is never before that estimate and the owner never after it.
+    /// Where a shift does not do, `word * ranks / words` would be the owner if every rank owned exactly
+    /// `words / ranks`. The ranks with a word more come first, so a rank's true first word is never before that
+    /// estimate and the owner never after it.
     #[inline(always)]
     pub fn owner(&self, word: u64) -> u64 {
         if let Some(log2_part) = self.log2_part {
@@ -151,8 +153,8 @@ impl Distribution {
         rank
     }
 
-    /// The section of a stream of `updates` samples that a rank makes: in proportion to the words it owns, and therefore
-    /// exactly `4 * first .. 4 * (first + owned)` in a full run.
+    /// The section of a stream of `updates` samples that a rank makes: in proportion to the words it owns, and
+    /// therefore exactly `4 * first .. 4 * (first + owned)` in a full run.
     pub fn section(&self, rank: u32, updates: u64) -> Range<u64> {
         let share = |rank| {
             let part = u128::from(updates) * u128::from(self.first(rank));

@@ -1,7 +1,7 @@
 //! Updates as active messages: the owner of a word applies them, in its handlers.
 //!
-//! A rank looks ahead at most `BLOCK` samples at a time and holds at most [`LOOK_AHEAD`] updates. What a message carries is
-//! on its way, and no longer held by the sender.
+//! A rank looks ahead at most `BLOCK` samples at a time and holds at most [`LOOK_AHEAD`] updates. What a message
+//! carries is on its way, and no longer held by the sender.
 
 use super::error::RunError;
 use super::hpcc::LOOK_AHEAD;
@@ -15,8 +15,8 @@ const BLOCK: usize = 256;
 
 const _: () = assert!(BLOCK + DEFERRED <= LOOK_AHEAD, "what handlers defer counts towards the look-ahead");
 
-/// What making and applying an update costs a simulated processor: assumed, about one cache miss. Whoever makes an update is
-/// charged for both, which evens out.
+/// What making and applying an update costs a simulated processor: assumed, about one cache miss. Whoever makes an
+/// update is charged for both, which evens out.
 const UPDATE: Span = Span::from_nanos(100);
 
 /// How updates are aggregated: by destination, within the look-ahead rule.

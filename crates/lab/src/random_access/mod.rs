@@ -1,7 +1,8 @@
 //! HPCC RandomAccess over active messages, on any transport.
 //!
-//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `messages` and `shared` the ways of updating, `table` the
-//! memory, `cli` and `report` what a user gives and gets. [`main`] is the program that runs between processes.
+//! `hpcc` has the benchmark's rules, `rank` the run of one rank, `messages` and `shared` the ways of updating,
+//! `table` the memory, `cli` and `report` what a user gives and gets. [`main`] is the program that runs between
+//! processes.
 
 pub mod cli;
 pub mod error;

@@ -187,8 +187,8 @@ fn count_traffic(report: &mut RankReport, before: &Statistics, after: &Statistic
     report.idles = after.idles - before.idles;
 }
 
-/// Repeats the whole stream without messages, applying what falls into this rank's part; returns how many of its words
-/// then differ from their first value. Two equal updates cancel, so that none should.
+/// Repeats the whole stream without messages, applying what falls into this rank's part; returns how many of its
+/// words then differ from their first value. Two equal updates cancel, so that none should.
 ///
 /// Nothing of what carried the updates takes part in this, so that it cannot make the same mistake twice.
 fn verify<W: Words>(part: &mut Part<W>, options: &Options, rank: u32) -> u64 {

@@ -8,8 +8,8 @@ use active_messages::transport::Memory;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Updates that the direct variant has under way: more than the processor's outstanding misses, few enough that none of
-/// their cache lines is lost before its turn.
+/// Updates that the direct variant has under way: more than the processor's outstanding misses, few enough that
+/// none of their cache lines is lost before its turn.
 const BATCH: usize = 32;
 
 /// Words of the smallest page of memory that a system uses.
@@ -35,7 +35,8 @@ struct Place {
 }
 
 impl<'a, M: Memory> SharedTable<'a, M> {
-    /// The table in `segments`, one of each rank. Touches all of it, so that no update meets a page for the first time.
+    /// The table in `segments`, one of each rank. Touches all of it, so that no update meets a page for the first
+    /// time.
     pub fn new(distribution: Distribution, segments: &'a [Segment<M>]) -> Self {
         let part = |(rank, segment): (u64, &'a Segment<M>)| Part {
             first: distribution.first(rank),
@@ -90,7 +91,8 @@ pub fn put_get<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) -> Result<
     Ok(())
 }
 
-/// What a program without messages does best: looks ahead a batch, prefetches its words, then updates them atomically.
+/// What a program without messages does best: looks ahead a batch, prefetches its words, then updates them
+/// atomically.
 pub fn direct<M: Memory>(table: &SharedTable<'_, M>, mut work: Work) {
     let nowhere = AtomicU64::new(0);
     let mut batch = [(0, &nowhere); BATCH];

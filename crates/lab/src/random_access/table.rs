@@ -64,8 +64,8 @@ impl Words for &[AtomicU64] {
     }
 }
 
-/// Memory for `words` words that only this process sees, in huge pages where the system grants them: random access to
-/// more memory than the address translation caches cover is slow.
+/// Memory for `words` words that only this process sees, in huge pages where the system grants them: random access
+/// to more memory than the address translation caches cover is slow.
 ///
 /// The memory lives as long as the process, so that it is a plain slice in the rank's state.
 ///
@@ -126,8 +126,8 @@ impl<W: Words> Part<W> {
     }
 }
 
-/// Updates that came one by one and are applied many at a time: only then does the processor fetch several of their
-/// words at once, instead of waiting for each between two messages.
+/// Updates that came one by one and are applied many at a time: only then does the processor fetch several of
+/// their words at once, instead of waiting for each between two messages.
 #[derive(Debug)]
 pub struct Deferred {
     updates: [u64; DEFERRED],

@@ -40,8 +40,8 @@ impl Reached {
     /// A vertex that was not reached.
     pub const NOT: Self = Self { level: NONE, parent: NONE };
 
-    /// Whether an edge from a vertex to `other`, of some level, is as Graph500 demands: both ends or none are reached,
-    /// a level apart at most, and exactly one if the edge is of the tree.
+    /// Whether an edge from a vertex to `other`, of some level, is as Graph500 demands: both ends or none are
+    /// reached, a level apart at most, and exactly one if the edge is of the tree.
     pub fn allows(self, other: u32, level: u32) -> bool {
         let apart = self.level == level || self.level != NONE && level != NONE && self.level.abs_diff(level) == 1;
         let child = self.parent == other && self.level != 0;

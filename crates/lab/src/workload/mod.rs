@@ -1,5 +1,5 @@
-//! What the programs under `examples/` work on: numbers, graphs and matrices of which every rank makes its own part, and
-//! the sequential program that a parallel one is compared with.
+//! What the programs under `examples/` work on: numbers, graphs and matrices of which every rank makes its own
+//! part, and the sequential program that a parallel one is compared with.
 
 mod kronecker;
 mod triangular;

@@ -2,8 +2,8 @@
 
 use super::scramble;
 
-/// A matrix of a power of two of rows and as many columns. Before they were renumbered, every row had an entry on the
-/// diagonal and all others before it.
+/// A matrix of a power of two of rows and as many columns. Before they were renumbered, every row had an entry on
+/// the diagonal and all others before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Triangular {
     /// Rows, a power of two.

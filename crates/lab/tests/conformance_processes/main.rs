@@ -1,9 +1,9 @@
-//! The conformance suite over shared memory between real processes, and what only processes can show: ranks that exit,
-//! panic, are killed or hang while others wait for them, and what a launcher passes on.
+//! The conformance suite over shared memory between real processes, and what only processes can show: ranks that
+//! exit, panic, are killed or hang while others wait for them, and what a launcher passes on.
 //!
 //! The program plays both parts. Started by `cargo test` it lists and runs tests, launching itself as ranks; with
-//! [`ROLE`] in its environment it is one of these ranks. Like other test programs it takes names (or parts of names) of
-//! tests, `--list`, and `--ignored` for the full profile, which takes minutes:
+//! [`ROLE`] in its environment it is one of these ranks. Like other test programs it takes names (or parts of
+//! names) of tests, `--list`, and `--ignored` for the full profile, which takes minutes:
 //! `cargo test --release --test conformance_processes -- --ignored`.
 
 mod endings;

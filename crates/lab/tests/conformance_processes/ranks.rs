@@ -1,4 +1,5 @@
-//! The parts that ranks play: cases of the suite, survivors and victims, and ranks that look at their surroundings.
+//! The parts that ranks play: cases of the suite, survivors and victims, and ranks that look at their
+//! surroundings.
 
 use crate::{SCRATCH, endings};
 use active_messages::launch::{self, RankJob};

@@ -1,5 +1,5 @@
-//! How test programs list and run their tests that are launchers, ranks and agents besides, so that Rust's own harness is not in
-//! their `main`.
+//! How test programs list and run their tests that are launchers, ranks and agents besides, so that Rust's own
+//! harness is not in their `main`.
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::error::Error;
