@@ -64,7 +64,8 @@ impl RunOptions {
     /// starts them.
     ///
     /// ```
-    ///     /// use am_launch::RunOptions;
+    /// use am_launch::RunOptions;
+    /// use std::time::Duration;
     ///
     /// let options = RunOptions::new().default_ranks(4).launcher(|l| l.bind(true).time_limit(Duration::from_secs(60)));
     /// # drop(options);
