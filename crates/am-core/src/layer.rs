@@ -11,7 +11,8 @@
 //! ([`LayerHandlers::progress`]) sends it through an [`Outbox`]. It is called at the end of a poll
 //!
 //! * that ran a handler of the layer, or if the layer's state was entered since
-//!   ([`Endpoint::layer_mut`](crate::Endpoint::layer_mut) for this layer, [`Endpoint::state_mut`](crate::Endpoint::state_mut) for all);
+//!   ([`Endpoint::layer_mut`](crate::Endpoint::layer_mut) for this layer, [`Endpoint::state_mut`](crate::Endpoint::state_mut) for all),
+//!   unless the layer says that this has left nothing to do ([`LayerHandlers::pending`]);
 //! * while the layer has work left or watches memory ([`Progress::Blocked`], [`Progress::Watching`]);
 //! * when a time has come that it asked for ([`Outbox::wake_at`]);
 //! * in any case at every 16th poll that found nothing and every 64th that served something. So a handler of the program that leaves
@@ -338,6 +339,21 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         let name = self.prefix.trim_end_matches('.').to_owned();
         let progress = move |state: &mut S, outbox: &mut Outbox<'_>| progress(state.as_layer_mut(), outbox);
         self.handlers.for_layer(self.bit, |handlers| handlers.progress_of(name, progress));
+    }
+
+    /// Adds the function that says whether the progress function, added before, has anything to do while the endpoint does not idle.
+    /// It is asked in the progress function's stead after handlers of the layer have run, after its state was entered, and after
+    /// [`Progress::Advanced`]; where it says no, the progress function is not called for that. It has to be cheap, and to say yes to
+    /// whatever handlers and the program leave in the layer's state. The other calls are as without it: before the endpoint idles,
+    /// at a time that was asked for, while [`Progress::Blocked`] or [`Progress::Watching`], and now and then.
+    ///
+    /// # Panics
+    /// If there is no progress function yet.
+    pub fn pending(&mut self, pending: impl Fn(&L) -> bool + Send + 'static) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.handlers.pending(move |state| pending(state.as_layer()));
     }
 
     /// Adds the function that says whether memory has changed which the progress function, added before, is

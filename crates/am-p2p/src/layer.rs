@@ -58,6 +58,12 @@ impl Dropped {
         self.any.store(true, Ordering::Relaxed);
     }
 
+    /// Whether there are any.
+    #[inline]
+    fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     fn take(&self) -> Vec<DroppedHandle> {
         self.any.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.all.lock().unwrap_or_else(PoisonError::into_inner))
@@ -152,6 +158,7 @@ impl Messages {
             let mut wire = OutboxWire { outbox, requests: messages.requests, endpoint };
             messages.machine.advance(&mut wire)
         });
+        layer.pending(|messages| messages.machine.has_work() || messages.dropped.any());
         Ok(Self {
             machine: Machine::new(config),
             requests: Requests { eager, control, part, read },
@@ -178,7 +185,7 @@ impl Messages {
     /// Lets requests go on alone whose handles were dropped.
     #[inline]
     pub(crate) fn process_dropped(&mut self) {
-        if !self.dropped.any.load(Ordering::Relaxed) {
+        if !self.dropped.any() {
             return;
         }
         for gone in self.dropped.take() {

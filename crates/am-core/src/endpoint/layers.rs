@@ -103,12 +103,17 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub(super) fn advance_touched(&mut self, served: bool) {
         let all = self.schedule.count(served);
-        if all
-            || self.schedule.again
-            || self.schedule.touched != 0
-            || self.schedule.wake.is_some() && self.is_time(false)
-        {
+        let LayerSchedule { again, touched, wake, .. } = self.schedule;
+        if all || again || wake.is_some() && self.is_time(false) {
             self.advance_layers(all, false);
+        } else if touched != 0 {
+            // What most messages are for leaves nothing to do, which takes a look for each layer.
+            let mut layers = self.table.layers.iter();
+            if layers.any(|layer| touched & layer.after != 0 && layer.is_pending(&self.state)) {
+                self.advance_layers(false, false);
+            } else {
+                self.schedule.touched = 0;
+            }
         }
     }
 
@@ -119,8 +124,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         looks && self.schedule.wake.is_some_and(|at| self.transport.now() >= at)
     }
 
-    /// Calls the progress functions of the layers that were touched, that have work left or watch memory, and those whose time
-    /// has come; `all` others, too. With `idle`, those that do not know yet that the endpoint is about to.
+    /// Calls the progress functions of the layers that were touched and do not say that this has left nothing to do, that have work left
+    /// or watch memory, and those whose time has come; `all` others, too. With `idle`, those that do not know yet that the endpoint is
+    /// about to.
     #[inline(never)]
     pub(super) fn advance_layers(&mut self, all: bool, idle: bool) {
         let anyone_touched = self.schedule.served;
@@ -132,7 +138,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         let mut next = LayerSchedule { on: true, served: self.schedule.served, ..LayerSchedule::default() };
         for (index, layer) in self.table.layers.iter_mut().enumerate() {
             let time = layer.wake.is_some_and(|at| now.is_some_and(|now| now >= at));
-            let due = layer.last >= Progress::Watching || time || touched & layer.after != 0;
+            let busy = matches!(layer.last, Progress::Watching | Progress::Blocked);
+            let asked = layer.last == Progress::Advanced || touched & layer.after != 0;
+            let due = busy || time || asked && layer.is_pending(&self.state);
+            if !due && layer.last == Progress::Advanced {
+                layer.last = Progress::Idle;
+            }
             let unsettled = idle && !layer.settled;
             if !(all || due || unsettled) {
                 next.unsettled |= !layer.settled;

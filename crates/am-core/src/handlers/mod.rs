@@ -424,6 +424,12 @@ impl<S> Handlers<S> {
         self.table.layers.push(Advance::new(name, self.registering, Box::new(progress)));
     }
 
+    /// Adds what says whether the progress function that was added last has anything to do.
+    pub(crate) fn pending(&mut self, pending: impl Fn(&S) -> bool + Send + 'static) {
+        let layer = self.table.layers.last_mut().expect("a layer has work for its progress function");
+        layer.pending = Some(Box::new(pending));
+    }
+
     /// Adds what the layer that was added last looks at before the endpoint sleeps.
     pub(crate) fn changed(&mut self, changed: impl Fn(&S) -> bool + Send + 'static) {
         let layer = self.table.layers.last_mut().expect("a layer watches by its progress function");

@@ -34,7 +34,7 @@ pub(super) type OneWayFn<S> = Box<dyn FnMut(&mut S, Address, &Words, Payload<'_>
 pub(super) type RequestFn<S> = Box<dyn FnMut(&mut S, Token<'_>, &Words, Payload<'_>) -> Handled + Send>;
 pub(super) type RequestRangeFn<S> = Box<dyn FnMut(&mut S, Token<'_>, u8, &Words, Payload<'_>) -> Handled + Send>;
 pub(super) type ReplyRangeFn<S> = Box<dyn FnMut(&mut S, Address, u8, &Words, Payload<'_>) -> Handled + Send>;
-pub(super) type ChangedFn<S> = Box<dyn Fn(&S) -> bool + Send>;
+pub(super) type LookFn<S> = Box<dyn Fn(&S) -> bool + Send>;
 pub(super) type ProgressFn<S> = Box<dyn FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send>;
 
 /// A request handler: its code, the bit of the layer that registered it, and how large its replies may be.
@@ -138,8 +138,10 @@ pub(crate) struct Advance<S> {
     /// The layers whose handlers and states it is called after. The program's own state holds those of all layers.
     pub(crate) after: u64,
     pub(crate) progress: ProgressFn<S>,
+    /// Whether it has anything to do while the endpoint does not idle; without it that is known by calling it.
+    pub(crate) pending: Option<LookFn<S>>,
     /// Whether memory has changed that it watches.
-    pub(crate) changed: Option<ChangedFn<S>>,
+    pub(crate) changed: Option<LookFn<S>>,
     /// What it returned last.
     pub(crate) last: Progress,
     /// Whether it knows that the endpoint is about to idle, and holds nothing back.
@@ -154,7 +156,13 @@ impl<S> Advance<S> {
     pub(super) fn new(name: String, layer: LayerBit, progress: ProgressFn<S>) -> Self {
         let after = if layer == LayerBit::PROGRAM { u64::MAX } else { layer.set() };
         let (last, settled, wake, lacks) = (Progress::Idle, false, None, None);
-        Self { name, after, progress, changed: None, last, settled, wake, lacks }
+        Self { name, after, progress, pending: None, changed: None, last, settled, wake, lacks }
+    }
+
+    /// Whether it has anything to do, or may have.
+    #[inline]
+    pub(crate) fn is_pending(&self, state: &S) -> bool {
+        self.pending.as_ref().is_none_or(|pending| pending(state))
     }
 }
 

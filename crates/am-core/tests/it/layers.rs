@@ -565,6 +565,57 @@ fn untouched_layers_are_called_now_and_then() {
     endpoint.finish().unwrap();
 }
 
+/// A layer that says whether its progress function has anything to do, and how often that was called while the endpoint did not idle.
+#[derive(Default)]
+struct Frugal {
+    left: u32,
+    calls: u32,
+    idle_calls: u32,
+}
+
+#[test]
+fn layers_without_work_are_not_called() {
+    let mut handlers = Handlers::<Frugal>::new();
+    let mut layer = handlers.layer::<Frugal>("frugal").unwrap();
+    let leave = layer.one_way("leave", |frugal: &mut Frugal, _, left: u32, _| frugal.left += left).unwrap();
+    layer.progress(|frugal, outbox| {
+        if outbox.about_to_idle() {
+            frugal.idle_calls += 1;
+            return Ok(Progress::Idle);
+        }
+        frugal.calls += 1;
+        let worked = frugal.left != 0;
+        frugal.left = frugal.left.saturating_sub(1);
+        Ok(if worked { Progress::Advanced } else { Progress::Idle })
+    });
+    layer.pending(|frugal| frugal.left != 0);
+    let mut endpoint = Endpoint::attach(single(), handlers, Frugal::default()).unwrap();
+    let calls = |endpoint: &mut Endpoint<Loopback, Frugal>, polls: u32| {
+        (0..polls).for_each(|_| _ = endpoint.poll().unwrap());
+        std::mem::take(&mut endpoint.layer_quietly::<Frugal>().calls)
+    };
+    // The sixteenth poll that finds nothing calls everybody: the counts below begin behind it.
+    calls(&mut endpoint, 17);
+    for _ in 0..40 {
+        endpoint.request(Rank(0), leave, 0).unwrap();
+        assert_eq!(calls(&mut endpoint, 1), 0, "its handler has left nothing");
+    }
+    _ = endpoint.layer_mut::<Frugal>();
+    assert_eq!(calls(&mut endpoint, 1), 0, "nothing was left in its state");
+    endpoint.request(Rank(0), leave, 3).unwrap();
+    assert_eq!(calls(&mut endpoint, 5), 3, "once for each piece of work, and not again after the last one");
+    endpoint.layer_mut::<Frugal>().left = 1;
+    assert_eq!(calls(&mut endpoint, 3), 1);
+    // What has advanced is told once, and keeps this from idling.
+    endpoint.poll_or_idle(Span::ZERO).unwrap();
+    endpoint.layer_quietly::<Frugal>().idle_calls = 0;
+    endpoint.request(Rank(0), leave, 0).unwrap();
+    endpoint.poll().unwrap();
+    endpoint.poll_or_idle(Span::ZERO).unwrap();
+    assert_eq!(endpoint.state().idle_calls, 1, "before the endpoint idles it is called all the same");
+    endpoint.finish().unwrap();
+}
+
 /// A handler of the program leaves work in a layer's state.
 #[test]
 fn work_left_by_the_program_is_not_lost() {
