@@ -12,7 +12,7 @@ pub use slot::{SelectRoom, SelectSlot};
 
 use crate::address::{Peer, Rank, Shape};
 use crate::arguments::Words;
-use crate::segment::{AnyMemory, Segment};
+use crate::segment::{AnyMemory, Segment, SegmentError};
 use crate::time::{Instant, Span};
 use crate::transport::{
     Body, CreditSnapshot, Departure, Limits, Membership, NativeOneSided, Notify, Owed, PeerStatus, PendingKey,
@@ -498,6 +498,10 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
     #[inline]
     fn segment(&self) -> &Segment<Self::Memory> {
         own!(self, near => near.segment(), far => far.segment())
+    }
+
+    fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        own!(self, near => near.read_placed(offset, out), far => far.read_placed(offset, out))
     }
 
     fn segment_len(&self, rank: Rank) -> u64 {

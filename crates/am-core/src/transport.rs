@@ -30,7 +30,7 @@ pub use reply_path::{Fill, NullReplyPath, PendingKey, ReplyPath, ReplyPathGone};
 use crate::address::{Peer, Rank};
 use crate::arguments::Words;
 use crate::payload::Payload;
-use crate::segment::{AnyMemory, Memory, Segment};
+use crate::segment::{AnyMemory, Memory, Segment, SegmentError};
 use crate::time::{Instant, Span};
 use std::fmt;
 use std::task::Waker;
@@ -569,6 +569,16 @@ pub trait Transport: Membership + Waiting {
 
     /// This rank's own segment.
     fn segment(&self) -> &Segment<Self::Memory>;
+
+    /// Copies from this rank's own segment what Long messages have placed there: where handlers copy such payloads faster than
+    /// [`segment`](Transport::segment) does, that way.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
+    #[inline]
+    fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        self.segment().read(offset, out)
+    }
 
     /// Size in bytes of a rank's segment.
     fn segment_len(&self, rank: Rank) -> u64;

@@ -309,7 +309,7 @@ impl Communicator {
         let len = taken.info.len as usize;
         match taken.staged {
             Some(Block { offset, .. }) => {
-                let read = endpoint.segment().read(offset + from as u64, &mut out[from..len]);
+                let read = endpoint.read_placed(offset + from as u64, &mut out[from..len]);
                 read.expect("staging lies inside the segment");
             }
             None => out[from..len].copy_from_slice(&taken.bytes[from..len]),
@@ -397,7 +397,7 @@ impl Communicator {
             let Some((Block { offset, .. }, here)) = here else { return };
             let here = here as usize;
             if here > copied && here <= out.len() {
-                let read = endpoint.segment().read(offset + copied as u64, &mut out[copied..here]);
+                let read = endpoint.read_placed(offset + copied as u64, &mut out[copied..here]);
                 read.expect("staging lies inside the segment");
                 copied = here;
             }

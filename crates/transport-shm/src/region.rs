@@ -8,7 +8,7 @@
 //! - the byte rings of lanes are ordered by the lanes' atomics: the writer's Release store of a header, the reader's of what
 //!   is given back;
 //! - Long payloads are written and read through mappings of their own ([`Unshared`]), one that only its endpoint writes
-//!   and one that only its handlers read, neither of which is ever handed out;
+//!   and one that only its handlers and `Transport::read_placed` read, neither of which is ever handed out;
 //! - segments that are handed out ([`ShmMemory`]), which safe programs may use from any thread, are accessed by atomics alone.
 //!
 //! Whoever writes through another mapping, in another process or in this one, is to the language what a device is that writes

@@ -15,7 +15,7 @@ use crate::sys;
 use crate::transport::segments::Segments;
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::backoff::{Backoff, BackoffPolicy, Next};
-use am_core::segment::AnyMemory;
+use am_core::segment::{AnyMemory, SegmentError};
 use am_core::time::Clock;
 use am_core::transport::{
     Arrival, Body, CreditSnapshot, Departure, Membership, Notify, NullReplyPath, Owed, PendingKey, Refused,
@@ -632,6 +632,11 @@ impl Transport for Shm {
     #[inline]
     fn segment(&self) -> &Segment<ShmMemory> {
         self.segments.get(&self.job, self.rank).expect("the own segment was mapped when joining")
+    }
+
+    #[inline]
+    fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        self.segments.arrivals.read(offset, out)
     }
 
     #[inline]

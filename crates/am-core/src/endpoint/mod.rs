@@ -23,7 +23,7 @@ use crate::address::{Address, Destination, Peer, Rank, Shape};
 use crate::error::{AttachError, PollError, SendError, WaitError};
 use crate::handlers::{Handlers, Request, Table};
 use crate::layer::HasLayer;
-use crate::segment::Segment;
+use crate::segment::{Segment, SegmentError};
 use crate::stall::{self, StallReport, Unanswered};
 use crate::stats::Statistics;
 use crate::supervision;
@@ -339,6 +339,16 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn segment(&self) -> &Segment<T::Memory> {
         &self.segment
+    }
+
+    /// Copies out of this rank's own segment what Long messages have placed there, as fast as handlers copy their payloads: over shared
+    /// memory faster than [`segment`](Self::segment) does, which other threads may use. Does not allocate.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
+    #[inline]
+    pub fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        self.transport.read_placed(offset, out)
     }
 
     /// Size in bytes of a rank's segment, or `None` outside the job.

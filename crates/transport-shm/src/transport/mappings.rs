@@ -41,6 +41,9 @@ fn plain_copies_have_mappings_of_their_own() {
     let mut bytes = [0; 7];
     receiver.segment().read(100, &mut bytes).expect("it is inside");
     assert_eq!(&bytes, b"payload");
+    receiver.read_placed(103, &mut bytes[..4]).expect("it is inside");
+    assert_eq!(&bytes[..4], b"load");
+    assert!(receiver.read_placed(4093, &mut bytes).is_err());
 }
 
 /// Rank 1's segment as somebody else in this process would map it.

@@ -13,7 +13,7 @@ pub(crate) struct Segments {
     mapped: Vec<OnceCell<Segment<ShmMemory>>>,
     /// For the Long messages that this endpoint sends; only written, and only by the thread that has the endpoint.
     puts: Vec<OnceCell<Segment<Unshared>>>,
-    /// For those that it receives; only read.
+    /// For those that it receives; only read, by handlers and by whoever has the endpoint.
     pub(super) arrivals: Segment<Unshared>,
     lens: Vec<OnceCell<u64>>,
 }
