@@ -13,10 +13,16 @@ use am_launch::{Bootstrap, ExchangeError, Intervals, MeetError, RankError};
 use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMemory};
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
-use crate::transports::{Carrier, TransportChoice, register, rings, variable};
+use crate::transports::{Carrier, TransportChoice, register, rings, told_list, variable};
 
-/// What [`RankJob::attach`] hands a program: shared memory to the ranks that it reaches, UDP to the others, chosen per peer.
-pub type JobTransport = Select<Shm, Udp<ShmMemory>>;
+/// What leads to the ranks that shared memory does not reach: UDP.
+#[cfg(not(feature = "ofi"))]
+pub type FarTransport = Udp<ShmMemory>;
+/// What leads to the ranks that shared memory does not reach: UDP or libfabric.
+#[cfg(feature = "ofi")]
+pub type FarTransport = Select<Udp<ShmMemory>, transport_ofi::Ofi<ShmMemory>>;
+/// What [`RankJob::attach`] hands a program: shared memory to the ranks that it reaches, another transport to the others, chosen per peer.
+pub type JobTransport = Select<Shm, FarTransport>;
 
 /// The job that this process is a rank of: its [`Bootstrap`], which says who and where the ranks are, and the transports that lead to
 /// them.
@@ -37,15 +43,20 @@ struct Prepared {
     /// The shared memory of this host's ranks, and this rank's number in it.
     near: Option<(Arc<Job>, u32)>,
     far: Option<Far>,
+    /// What holds the segment of a rank that shares memory with no other.
+    own: Option<Job>,
 }
 
 #[derive(Debug)]
-struct Far {
-    /// One per endpoint, until it attaches.
-    sockets: Vec<Option<UdpSocket>>,
-    peers: Arc<Peers>,
-    /// What holds the segment of a rank that shares memory with no other.
-    own: Option<Job>,
+enum Far {
+    Udp {
+        /// One per endpoint, until it attaches.
+        sockets: Vec<Option<UdpSocket>>,
+        peers: Arc<Peers>,
+    },
+    /// The ranks meet once more, when the first endpoint has its segment.
+    #[cfg(feature = "ofi")]
+    Ofi(Option<crate::libfabric::Met<ShmMemory>>),
 }
 
 /// Why a rank can't attach to its job.
@@ -125,11 +136,14 @@ pub enum JobAttachError {
 
 impl RankJob {
     /// Joins the job that the environment describes, or returns `None` if no launcher started this process.
-    /// [`Bootstrap::from_environment`] has the details.
+    /// [`Bootstrap::from_environment`] has the details. With `AM_TRANSPORT=list` it says what this machine has, and ends the process.
     ///
     /// # Errors
     /// As there, and [`RankError::Environment`] if `AM_TRANSPORT` asks for what can't reach all ranks.
     pub fn from_environment() -> Result<Option<Self>, RankError> {
+        if told_list() {
+            std::process::exit(0);
+        }
         register();
         Bootstrap::from_environment()?.map(Self::new).transpose()
     }
@@ -159,7 +173,8 @@ impl RankJob {
 
     /// Attaches an endpoint of this rank: the transport for an [`Endpoint`](crate::Endpoint), whatever the job spans.
     ///
-    /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say otherwise. The
+    /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say otherwise. With the
+    /// feature `ofi`, `ofi` and `shm+ofi` choose libfabric in UDP's place; `ofi:tcp` names its provider. The
     /// first call of a rank is collective: it returns when every rank has attached an endpoint or ended. UDP's settings come from the
     /// environment (`AM_UDP_PROTECTION` and the like).
     ///
@@ -181,26 +196,51 @@ impl RankJob {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.prepare(&mut prepared, options)?;
         let near = prepared.near.as_ref().map(|(job, local)| job.join_with(*local, options)).transpose()?;
-        let Some(far) = &mut prepared.far else {
+        let Prepared { far, own, .. } = prepared;
+        let Some(far) = far else {
             return Ok(Select::near(near.ok_or(JobAttachError::NotShared)?));
         };
-        let config = configure(UdpConfig::from_environment(self.bootstrap.secret().bytes())?);
-        let JoinOptions { endpoint, .. } = options;
-        let socket = far.sockets[usize::from(endpoint)].take().ok_or(JobAttachError::Taken { endpoint })?;
-        let me = Address::new(self.rank(), endpoint);
         let segment = match &near {
             Some(near) => near.segment().clone(),
-            None => self.own_segment(&mut far.own, options)?,
+            None => self.own_segment(own, options)?,
         };
-        let mut udp = Udp::join_with_segment(&config, &far.peers, me, socket, segment)?;
+        let far = match far {
+            Far::Udp { sockets, peers } => {
+                far_of_udp(self.join_udp(sockets, peers, options.endpoint, segment, configure)?)
+            }
+            #[cfg(feature = "ofi")]
+            Far::Ofi(met) => {
+                let met = match met {
+                    Some(met) => met,
+                    none => none.insert(self.meet_over_fabric(segment)?),
+                };
+                Select::far(self.join_fabric(met, options.endpoint)?)
+            }
+        };
+        match near {
+            None => Ok(Select::far(far)),
+            Some(near) => Ok(Select::both(near, far, &self.bootstrap.neighbours(), |_| true)?),
+        }
+    }
+
+    /// Joins over UDP as an endpoint.
+    fn join_udp(
+        &self,
+        sockets: &mut [Option<UdpSocket>],
+        peers: &Arc<Peers>,
+        endpoint: u16,
+        segment: Segment<ShmMemory>,
+        configure: impl FnOnce(UdpConfig) -> UdpConfig,
+    ) -> Result<Udp<ShmMemory>, JobAttachError> {
+        let config = configure(UdpConfig::from_environment(self.bootstrap.secret().bytes())?);
+        let socket = sockets[usize::from(endpoint)].take().ok_or(JobAttachError::Taken { endpoint })?;
+        let mut udp =
+            Udp::join_with_segment(&config, peers, Address::new(self.rank(), endpoint), socket, segment)?;
         let notifier = udp.failure_notifier();
         let leave = self.bootstrap.attach_endpoint()?;
         self.bootstrap.on_failure(move |rank| notifier.lost(rank, LossCause::Died))?;
         udp.when_departed(|| leave.report());
-        match near {
-            None => Ok(Select::far(udp)),
-            Some(near) => Ok(Select::both(near, udp, &self.bootstrap.neighbours(), |_| true)?),
-        }
+        Ok(udp)
     }
 
     /// Joins the shared memory of this host's ranks: the transport for an endpoint of a job on one host, as fast as can be. Collective
@@ -209,7 +249,7 @@ impl RankJob {
     /// # Errors
     /// [`JobAttachError`]; [`JobAttachError::NotShared`] if the job has ranks that shared memory does not lead to.
     pub fn shm(&self, options: JoinOptions) -> Result<Shm, JobAttachError> {
-        if self.needs_udp() {
+        if self.far().is_some() {
             return Err(JobAttachError::NotShared);
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,9 +287,10 @@ impl RankJob {
         line
     }
 
-    /// Whether any pair of ranks needs UDP.
-    fn needs_udp(&self) -> bool {
-        self.choice.between(true) == Some(Carrier::Udp) || self.hosts().len() > 1
+    /// What carries messages between ranks that do not share memory, if there are such.
+    fn far(&self) -> Option<Carrier> {
+        let near = self.choice.between(true).filter(|carrier| *carrier != Carrier::Shm);
+        near.or_else(|| self.choice.between(false).filter(|_| self.hosts().len() > 1))
     }
 
     /// What all endpoints of this rank share; the first one that attaches meets the other ranks.
@@ -276,7 +317,8 @@ impl RankJob {
     /// Meets the other ranks: exchanges addresses and the sizes of segments, and shares memory with the ranks of this host.
     fn meet(&self, segment_bytes: u64) -> Result<Prepared, JobAttachError> {
         let address = self.hosts()[self.host_of(self.rank()) as usize].address;
-        let count = if self.needs_udp() { self.endpoints() } else { 0 };
+        let far = self.far();
+        let count = if far == Some(Carrier::Udp) { self.endpoints() } else { 0 };
         let sockets =
             (0..count).map(|_| transport_udp::bind((address, 0).into())).collect::<Result<Vec<_>, _>>()?;
         let addresses = sockets.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>();
@@ -290,14 +332,16 @@ impl RankJob {
             Some(Carrier::Shm) => Some(self.share(&parts)?),
             _ => None,
         };
-        let far = match sockets {
-            sockets if sockets.is_empty() => None,
-            sockets => {
+        let far = match far {
+            Some(Carrier::Udp) => {
                 let sockets = sockets.into_iter().map(Some).collect();
-                Some(Far { sockets, peers: self.peers(&parts)?, own: None })
+                Some(Far::Udp { sockets, peers: self.peers(&parts)? })
             }
+            #[cfg(feature = "ofi")]
+            Some(Carrier::Ofi) => Some(Far::Ofi(None)),
+            _ => None,
         };
-        Ok(Prepared { segment_bytes, near, far })
+        Ok(Prepared { segment_bytes, near, far, own: None })
     }
 
     /// The memory that the ranks of this host share: the first of them that lives makes it and hands it to the others.
@@ -375,6 +419,18 @@ impl RankJob {
         // The memory outlives the transport that it comes with.
         Ok(own.insert(job).join_with(0, options)?.segment().clone())
     }
+}
+
+/// UDP as a job's far transport.
+#[cfg(not(feature = "ofi"))]
+fn far_of_udp(udp: Udp<ShmMemory>) -> FarTransport {
+    udp
+}
+
+/// UDP as a job's far transport.
+#[cfg(feature = "ofi")]
+fn far_of_udp(udp: Udp<ShmMemory>) -> FarTransport {
+    Select::near(udp)
 }
 
 impl Deref for RankJob {

@@ -4,7 +4,8 @@
 //! What the ranks talk over is chosen here, from a list by priority ([`TransportChoice`]): [`am_launch`] knows no transport. The
 //! variables `AM_SHM_RING_CELLS` and `AM_SHM_RING_BYTES` set the sizes of all rings between two endpoints in shared memory, in
 //! messages and payload bytes, each a power of two; without them they follow from the number of ranks.
-//! [`UdpConfig::VARIABLES`](crate::udp::UdpConfig::VARIABLES) has those of UDP.
+//! [`UdpConfig::VARIABLES`](crate::udp::UdpConfig::VARIABLES) has those of UDP. With `AM_TRANSPORT=list` a program says what its machine
+//! has and what would be taken, and ends.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ pub use am_launch::{
     parse_time, read_host_file, serve_as_agent, started_as, usable_processors,
 };
 
-pub use crate::job::{JobAttachError, JobTransport, RankJob};
+pub use crate::job::{FarTransport, JobAttachError, JobTransport, RankJob};
 pub use crate::transports::{Carrier, TransportChoice, TransportOptions};
 
 /// Runs `program` as one rank of a job, however this process was started: [`am_launch::run`] has all about that, and about exit codes.
@@ -45,6 +46,9 @@ pub fn run_status<E: Display>(options: RunOptions, program: impl FnOnce(RankJob)
 }
 
 fn status<E: Display>(options: RunOptions, program: impl FnOnce(RankJob) -> Result<(), E>) -> u8 {
+    if crate::transports::told_list() {
+        return 0;
+    }
     crate::transports::register();
     am_launch::run_joined(options, RankJob::new, program)
 }

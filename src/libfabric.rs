@@ -1,25 +1,27 @@
 //! A rank's way into its job over libfabric.
 
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use am_core::{Address, LossCause, Segment, Shape};
+use am_core::{Address, LossCause, Memory, Segment, Shape};
 use am_launch::env::Lookup;
 use transport_ofi::{Ofi, OfiConfig, OfiMemory, Opened};
 use transport_shm::JoinOptions;
 
 use crate::job::{JobAttachError, RankJob};
+use crate::transports::{Carrier, TransportChoice, provider, variable};
 
-/// What the endpoints of a rank share, once the first one has attached.
+/// What the endpoints of a rank share that talk over libfabric alone, once the first one has attached: the bytes of their segment, and
+/// whom they have met.
 #[derive(Debug, Default)]
-pub(crate) struct Fabric(Mutex<Option<Met>>);
+pub(crate) struct Fabric(Mutex<Option<(u64, Met<OfiMemory>)>>);
 
 /// A rank that has met the others.
 #[derive(Debug)]
-struct Met {
-    segment_bytes: u64,
+pub(crate) struct Met<M: Memory> {
     tag: u32,
     /// By endpoint, until it attaches.
-    opened: Vec<Option<Opened>>,
+    opened: Vec<Option<Opened<M>>>,
     /// By peer; nothing of one that has ended.
     cards: Vec<Option<String>>,
 }
@@ -38,27 +40,26 @@ impl RankJob {
             return Err(JobAttachError::NoSuchEndpoint { endpoint, endpoints });
         }
         let mut met = self.fabric.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let met = match &mut *met {
+        let (first, met) = match &mut *met {
             Some(met) => met,
-            none => none.insert(self.meet_over_fabric(segment_bytes)?),
+            none => {
+                let no_memory = |error| JobAttachError::Memory(transport_shm::JobError::Memory(error));
+                let memory = OfiMemory::new(segment_bytes).map_err(no_memory)?;
+                none.insert((bytes, self.meet_over_fabric(Segment::new(memory, segment_bytes))?))
+            }
         };
-        if met.segment_bytes != bytes {
-            return Err(JobAttachError::SegmentsDiffer { first: met.segment_bytes, second: bytes });
+        if *first != bytes {
+            return Err(JobAttachError::SegmentsDiffer { first: *first, second: bytes });
         }
-        let opened = met.opened[usize::from(endpoint)].take().ok_or(JobAttachError::Taken { endpoint })?;
-        let shape = Shape { ranks: self.ranks(), endpoints };
-        let cards: Vec<Option<&str>> = met.cards.iter().map(Option::as_deref).collect();
-        let mut ofi = opened.join(Address::new(self.rank(), endpoint), shape, met.tag, &cards)?;
-        let notifier = ofi.failure_notifier();
-        let leave = self.attach_endpoint()?;
-        self.on_failure(move |rank| notifier.lost(rank, LossCause::Died))?;
-        ofi.when_departed(move || leave.report());
-        Ok(ofi)
+        self.join_fabric(met, endpoint)
     }
 
-    /// Opens this rank's endpoints and exchanges cards with the other ranks.
-    fn meet_over_fabric(&self, segment_bytes: usize) -> Result<Met, JobAttachError> {
-        let mut config = OfiConfig::from_environment()?;
+    /// Opens this rank's endpoints with a segment and exchanges cards with the other ranks. Collective.
+    pub(crate) fn meet_over_fabric<M>(&self, segment: Segment<M>) -> Result<Met<M>, JobAttachError>
+    where
+        M: Memory + Clone + Send + Sync + 'static,
+    {
+        let mut config = config(&variable)?;
         if self.hosts().len() > 1 {
             config.several_hosts = true;
             // The interface by which the launcher knows this host, unless another one was asked for.
@@ -67,9 +68,6 @@ impl RankJob {
         }
         let endpoints = usize::from(self.endpoints());
         let peers = self.ranks() * u32::from(self.endpoints());
-        let no_memory = |error| JobAttachError::Memory(transport_shm::JobError::Memory(error));
-        let memory = OfiMemory::new(segment_bytes).map_err(no_memory)?;
-        let segment = Segment::new(memory, segment_bytes);
         let open = |_| Opened::with_segment(&config, peers, segment.clone());
         // A rank that cannot open tells the others by leaving: they do not wait for it.
         let opened = (0..endpoints).map(open).collect::<Result<Vec<_>, _>>()?;
@@ -95,11 +93,59 @@ impl RankJob {
             cards.extend(theirs);
         }
         let opened = opened.into_iter().map(Some).collect();
-        Ok(Met { segment_bytes: segment_bytes as u64, tag: common.unwrap_or(tag), opened, cards })
+        Ok(Met { tag: common.unwrap_or(tag), opened, cards })
+    }
+
+    /// Joins as an endpoint, once the ranks have met.
+    pub(crate) fn join_fabric<M>(&self, met: &mut Met<M>, endpoint: u16) -> Result<Ofi<M>, JobAttachError>
+    where
+        M: Memory + Clone + Send + Sync + 'static,
+    {
+        let opened = met.opened[usize::from(endpoint)].take().ok_or(JobAttachError::Taken { endpoint })?;
+        let shape = Shape { ranks: self.ranks(), endpoints: self.endpoints() };
+        let cards: Vec<Option<&str>> = met.cards.iter().map(Option::as_deref).collect();
+        let mut ofi = opened.join(Address::new(self.rank(), endpoint), shape, met.tag, &cards)?;
+        let notifier = ofi.failure_notifier();
+        let leave = self.attach_endpoint()?;
+        self.on_failure(move |rank| notifier.lost(rank, LossCause::Died))?;
+        ofi.when_departed(move || leave.report());
+        Ok(ofi)
     }
 }
 
-/// Whether the variables of libfabric's transport make sense.
+/// The settings in the environment; a provider in `AM_TRANSPORT` wins over `AM_FABRIC`.
+fn config(lookup: Lookup<'_>) -> Result<OfiConfig, transport_ofi::OfiError> {
+    let config = OfiConfig::from_variables(&|name| lookup(name))?;
+    Ok(match provider(lookup) {
+        Some(name) => config.provider(name),
+        None => config,
+    })
+}
+
+/// Whether the variables of libfabric's transport make sense, and, where it is asked for, whether there is a provider.
 pub(crate) fn check(lookup: Lookup<'_>) -> Result<(), String> {
-    OfiConfig::from_variables(&|name| lookup(name)).map(drop).map_err(|error| error.to_string())
+    let config = config(lookup).map_err(|error| error.to_string())?;
+    if TransportChoice::read(lookup).is_ok_and(|choice| choice.has(Carrier::Ofi)) {
+        transport_ofi::choose(&config).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// What libfabric offers on this machine, a line each, indented.
+pub(crate) fn listing(lookup: Lookup<'_>) -> String {
+    let listed = config(lookup).and_then(|config| {
+        let ((major, minor), verdicts) = (transport_ofi::version()?, transport_ofi::list(&config)?);
+        let mut text = format!(
+            "  libfabric {major}.{minor}, of which would be taken, by * (AM_FABRIC and AM_OFI_INTERFACE choose):\n"
+        );
+        for verdict in verdicts {
+            writeln!(text, "  {verdict}").expect("text grows");
+        }
+        match transport_ofi::choose(&config.several_hosts(true)) {
+            Ok(offer) => writeln!(text, "  between hosts: {offer}").expect("text grows"),
+            Err(error) => writeln!(text, "  between hosts: {error}").expect("text grows"),
+        }
+        Ok(text)
+    });
+    listed.unwrap_or_else(|error| format!("  {error}\n"))
 }

@@ -12,7 +12,12 @@ use transport_udp::UdpConfig;
 pub(crate) const RING_CELLS: &str = "AM_SHM_RING_CELLS";
 /// Payload bytes of every ring in shared memory.
 pub(crate) const RING_BYTES: &str = "AM_SHM_RING_BYTES";
+/// What is written in place of a transport to be told which there are.
+const LIST: &str = env::LIST;
+#[cfg(not(feature = "ofi"))]
 const EXPECTED: &str = "one of auto, shm and udp";
+#[cfg(feature = "ofi")]
+const EXPECTED: &str = "one of auto, shm, udp, ofi and shm+ofi, the latter two perhaps with :PROVIDER behind";
 
 /// What carries messages between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,9 @@ pub enum Carrier {
     Shm,
     /// UDP.
     Udp,
+    /// libfabric.
+    #[cfg(feature = "ofi")]
+    Ofi,
 }
 
 impl Carrier {
@@ -30,6 +38,8 @@ impl Carrier {
         match self {
             Self::Shm => same_host,
             Self::Udp => true,
+            #[cfg(feature = "ofi")]
+            Self::Ofi => true,
         }
     }
 }
@@ -39,6 +49,8 @@ impl fmt::Display for Carrier {
         f.write_str(match self {
             Self::Shm => "shared memory",
             Self::Udp => "UDP",
+            #[cfg(feature = "ofi")]
+            Self::Ofi => "libfabric",
         })
     }
 }
@@ -54,6 +66,12 @@ pub enum TransportChoice {
     Shm,
     /// UDP only, also between ranks of one host.
     Udp,
+    /// libfabric only, also between ranks of one host.
+    #[cfg(feature = "ofi")]
+    Ofi,
+    /// Shared memory between ranks of one host, libfabric between hosts.
+    #[cfg(feature = "ofi")]
+    ShmOfi,
 }
 
 impl TransportChoice {
@@ -63,7 +81,17 @@ impl TransportChoice {
             Self::Auto => &[Carrier::Shm, Carrier::Udp],
             Self::Shm => &[Carrier::Shm],
             Self::Udp => &[Carrier::Udp],
+            #[cfg(feature = "ofi")]
+            Self::Ofi => &[Carrier::Ofi],
+            #[cfg(feature = "ofi")]
+            Self::ShmOfi => &[Carrier::Shm, Carrier::Ofi],
         }
+    }
+
+    /// Whether a carrier is among its own.
+    #[cfg(feature = "ofi")]
+    pub(crate) fn has(self, carrier: Carrier) -> bool {
+        self.carriers().contains(&carrier)
     }
 
     /// The first carrier that leads to a rank on the same host, or on another one.
@@ -73,9 +101,64 @@ impl TransportChoice {
 
     /// The choice in `AM_TRANSPORT`; the default if it is not set.
     pub(crate) fn read(lookup: Lookup<'_>) -> Result<Self, String> {
-        let Some(value) = lookup(env::TRANSPORT) else { return Ok(Self::default()) };
-        value.parse().map_err(|()| format!("{}={value} in the environment is not {EXPECTED}", env::TRANSPORT))
+        Ok(read(lookup)?.0)
     }
+}
+
+/// What `AM_TRANSPORT` says: a choice, and the provider behind its colon.
+fn read(lookup: Lookup<'_>) -> Result<(TransportChoice, Option<String>), String> {
+    let Some(value) = lookup(env::TRANSPORT) else { return Ok((TransportChoice::default(), None)) };
+    let (name, provider) = match value.split_once(':') {
+        Some((name, provider)) => (name, Some(provider)),
+        None => (&*value, None),
+    };
+    let wrong = |what: &str| format!("{}={value} in the environment {what}", env::TRANSPORT);
+    match (name.parse(), provider) {
+        (Ok(choice), None) => Ok((choice, None)),
+        #[cfg(feature = "ofi")]
+        (Ok(choice @ (TransportChoice::Ofi | TransportChoice::ShmOfi)), Some(provider))
+            if !provider.is_empty() =>
+        {
+            Ok((choice, Some(provider.to_owned())))
+        }
+        _ if cfg!(not(feature = "ofi")) && matches!(name, "ofi" | "shm+ofi") => Err(wrong(
+            "needs libfabric, which this program was built without: build it with active-messages' feature `ofi`",
+        )),
+        _ => Err(wrong(&format!("is not {EXPECTED}"))),
+    }
+}
+
+/// The provider that `AM_TRANSPORT` names.
+#[cfg(feature = "ofi")]
+pub(crate) fn provider(lookup: Lookup<'_>) -> Option<String> {
+    read(lookup).ok()?.1
+}
+
+/// What this machine has and what would be taken of it, for people, if `AM_TRANSPORT=list` asks for that.
+pub(crate) fn listing(lookup: Lookup<'_>) -> Option<String> {
+    if lookup(env::TRANSPORT).as_deref() != Some(LIST) {
+        return None;
+    }
+    let taken =
+        |carrier: Carrier| match [true, false].map(|same| TransportChoice::Auto.between(same) == Some(carrier)) {
+            [true, true] => "taken by auto, for all ranks",
+            [true, false] => "taken by auto, for ranks of one host",
+            [false, true] => "taken by auto, between hosts",
+            [false, false] => "not taken by auto",
+        };
+    let mut text = format!("shm: shared memory, within a host; {}\n", taken(Carrier::Shm));
+    text += &format!("udp: encrypted UDP, within a host and between hosts; {}\n", taken(Carrier::Udp));
+    #[cfg(feature = "ofi")]
+    {
+        let ways = "ofi, for all ranks, or shm+ofi, between hosts";
+        text += &format!("{ways}: libfabric, neither encrypted nor authenticated; {}\n", taken(Carrier::Ofi));
+        text += &crate::libfabric::listing(lookup);
+    }
+    #[cfg(not(feature = "ofi"))]
+    {
+        text += "ofi, shm+ofi: not in this program: build it with active-messages' feature `ofi` for libfabric\n";
+    }
+    Some(text)
 }
 
 impl FromStr for TransportChoice {
@@ -86,6 +169,10 @@ impl FromStr for TransportChoice {
             "auto" => Ok(Self::Auto),
             "shm" => Ok(Self::Shm),
             "udp" => Ok(Self::Udp),
+            #[cfg(feature = "ofi")]
+            "ofi" => Ok(Self::Ofi),
+            #[cfg(feature = "ofi")]
+            "shm+ofi" => Ok(Self::ShmOfi),
             _ => Err(()),
         }
     }
@@ -97,6 +184,10 @@ impl fmt::Display for TransportChoice {
             Self::Auto => "auto",
             Self::Shm => "shm",
             Self::Udp => "udp",
+            #[cfg(feature = "ofi")]
+            Self::Ofi => "ofi",
+            #[cfg(feature = "ofi")]
+            Self::ShmOfi => "shm+ofi",
         })
     }
 }
@@ -170,6 +261,16 @@ pub(crate) fn register() {
     env::register(env::Settings::new(&transport_ofi::OfiConfig::VARIABLES, crate::libfabric::check));
 }
 
+/// Says what this machine has, if that is what somebody wants to know; whether it was.
+pub(crate) fn told_list() -> bool {
+    let text = listing(&variable);
+    if let Some(text) = &text {
+        // Whoever has asked and does not read the answer misses nothing.
+        let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    }
+    text.is_some()
+}
+
 fn check_own(lookup: Lookup<'_>) -> Result<(), String> {
     TransportChoice::read(lookup)?;
     let job = rings(JobConfig::new(1), lookup)?;
@@ -203,12 +304,45 @@ mod tests {
         assert_eq!(both(TransportChoice::Udp), (Some(Carrier::Udp), Some(Carrier::Udp)));
     }
 
+    #[cfg(feature = "ofi")]
+    #[test]
+    fn libfabric_with_and_without_a_provider() {
+        let both = |choice: TransportChoice| (choice.between(true), choice.between(false));
+        assert_eq!(both(TransportChoice::Ofi), (Some(Carrier::Ofi), Some(Carrier::Ofi)));
+        assert_eq!(both(TransportChoice::ShmOfi), (Some(Carrier::Shm), Some(Carrier::Ofi)));
+        let said = |text: &'static str| read(&move |_| Some(text.to_owned()));
+        assert_eq!(said("ofi"), Ok((TransportChoice::Ofi, None)));
+        assert_eq!(said("shm+ofi:udp;ofi_rxd"), Ok((TransportChoice::ShmOfi, Some("udp;ofi_rxd".into()))));
+    }
+
+    #[test]
+    fn a_listing_says_what_is_taken() {
+        let text = listing(&|name| (name == "AM_TRANSPORT").then(|| "list".into())).unwrap();
+        assert!(
+            text.contains("shm: shared memory, within a host; taken by auto, for ranks of one host\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("udp: encrypted UDP, within a host and between hosts; taken by auto, between hosts\n")
+        );
+        assert!(text.contains("ofi") && listing(&|_| None).is_none());
+    }
+
     #[test]
     fn settings_without_sense_are_named() {
         assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&[("AM_TRANSPORT", "udp"), ("AM_SHM_RING_CELLS", "4"), ("AM_UDP_SILENCE", "1")]), Ok(()));
         for (name, value, message) in [
-            ("AM_TRANSPORT", "tcp", "AM_TRANSPORT=tcp in the environment is not one of auto, shm and udp"),
+            ("AM_TRANSPORT", "tcp", "AM_TRANSPORT=tcp in the environment is not one of auto, shm"),
+            ("AM_TRANSPORT", "udp:tcp", "AM_TRANSPORT=udp:tcp in the environment is not one of auto, shm"),
+            #[cfg(not(feature = "ofi"))]
+            (
+                "AM_TRANSPORT",
+                "ofi:tcp",
+                "AM_TRANSPORT=ofi:tcp in the environment needs libfabric, which this program",
+            ),
+            #[cfg(feature = "ofi")]
+            ("AM_TRANSPORT", "ofi:", "AM_TRANSPORT=ofi: in the environment is not one of auto, shm"),
             ("AM_SHM_RING_CELLS", "few", "AM_SHM_RING_CELLS=few in the environment is not a number"),
             (
                 "AM_SHM_RING_BYTES",

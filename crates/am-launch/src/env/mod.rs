@@ -38,6 +38,8 @@ pub const SECRET_FILE: &str = "AM_SECRET_FILE";
 /// What the ranks talk over. Its values are those of the program that attaches them (`auto`, `shm` and `udp` for
 /// `active-messages`); here it is only passed on, and has to be the same on all ranks.
 pub const TRANSPORT: &str = "AM_TRANSPORT";
+/// The value of [`TRANSPORT`] with which a program says what its machine has, and ends.
+pub const LIST: &str = "list";
 /// The interface for traffic between hosts: its name, a network as `10.1.0.0/16`, or an address.
 pub const INTERFACE: &str = "AM_INTERFACE";
 /// Read by `amrun`: the command that starts a program on another host.

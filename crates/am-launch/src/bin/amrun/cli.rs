@@ -92,10 +92,14 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     endpoints: u16,
 
-    /// What the ranks talk over, as the program names it (auto, shm or udp): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else
-    /// auto: shared memory within a host and UDP between hosts]
+    /// What the ranks talk over, as the program names it (auto, shm or udp; ofi, shm+ofi or ofi:PROVIDER where it has libfabric): sets
+    /// AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto: shared memory within a host and UDP between hosts]
     #[arg(long, value_name = "NAME")]
     transport: Option<String>,
+
+    /// Have the program say what its machine has for ranks to talk over, what would be taken and why; it is not run otherwise
+    #[arg(long, conflicts_with_all = ["ranks", "transport"])]
+    list: bool,
 
     /// Interface for traffic between hosts: its name, a network such as 10.1.0.0/16, or an address [default:
     /// $AM_INTERFACE, else the one that reaches the launcher]
@@ -203,6 +207,9 @@ pub(crate) fn read(args: impl IntoIterator<Item = OsString>) -> Result<Launcher,
     }
     if let Some(name) = flags.transport {
         launcher = launcher.env(env::TRANSPORT, name);
+    }
+    if flags.list {
+        launcher = launcher.ranks(1).env(env::TRANSPORT, env::LIST);
     }
     if let Some(limit) = flags.time_limit {
         launcher = launcher.time_limit(limit);

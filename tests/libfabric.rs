@@ -1,0 +1,76 @@
+//! Runs the hello example over libfabric as a user does, chosen by `AM_TRANSPORT`; skipped, and said so, where the library is missing.
+//!
+//! `cargo test` builds the examples first; `cargo test --test libfabric` alone takes the one built last.
+
+use active_messages::ofi::{self, OfiConfig};
+use std::process::{Command, Output};
+
+/// Runs hello with some variables.
+fn hello(variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(lab::example_program("hello"));
+    // A run that takes this long hangs.
+    command.env("AM_TIMEOUT", "60s").env("AM_OFI_INTERFACE", "127.0.0.1").envs(variables.iter().copied());
+    command.output().expect("the example starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether this machine has the provider tcp.
+fn has_tcp(what: &str) -> bool {
+    match ofi::choose(&OfiConfig::default().provider("tcp").interface("127.0.0.1")) {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("SKIPPED: {what}: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn ranks_meet_over_what_is_chosen() {
+    if !has_tcp("ranks over libfabric") {
+        return;
+    }
+    for transport in ["ofi:tcp", "shm+ofi:tcp"] {
+        let output = hello(&[("AM_TRANSPORT", transport)]);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{transport}: {}: {err}", output.status);
+        assert_eq!(
+            out.lines().filter(|line| line.starts_with("hello from rank")).count(),
+            3,
+            "{transport}: {out}{err}"
+        );
+    }
+}
+
+#[test]
+fn what_this_machine_has_is_listed() {
+    let output = hello(&[("AM_TRANSPORT", "list")]);
+    let out = text(&output.stdout);
+    assert!(
+        output.status.success() && out.starts_with("shm: shared memory") && out.contains("libfabric"),
+        "{out}"
+    );
+    assert!(!has_tcp("the list of providers") || out.contains("tcp"), "{out}");
+    assert!(!out.contains("hello from"), "{out}");
+}
+
+#[test]
+fn what_is_not_there_is_refused_before_ranks_start() {
+    for (name, value, remedy) in [
+        ("AM_OFI_LIBRARY", "/nowhere/libfabric.so.1", "apt-get install libfabric1"),
+        ("AM_TRANSPORT", "ofi:nosuch", "AM_FABRIC and AM_OFI_INTERFACE choose"),
+        ("AM_TRANSPORT", "ofi:", "shm+ofi"),
+        ("AM_OFI_MEDIUM", "1", "a number of bytes from 64 to 65536"),
+    ] {
+        if value == "ofi:nosuch" && !has_tcp("a provider that is missing") {
+            continue;
+        }
+        let output = hello(&[("AM_TRANSPORT", "ofi"), (name, value)]);
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}={value}: {err}");
+        assert!(err.lines().count() == 1 && err.contains(remedy), "{name}={value}: {err}");
+    }
+}
