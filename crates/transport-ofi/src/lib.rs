@@ -3,7 +3,7 @@
 //! This crate is experimental: see [Limits](#limits).
 //!
 //! `libfabric.so.1` (1.14 to 2.x) is loaded at run time: building needs nothing, and a machine without it gets one line that says
-//! what to install and what was searched. The transport uses reliable-datagram endpoints (`FI_EP_RDM`) with messages and remote writes.
+//! what to install and what was searched. The transport uses reliable-datagram endpoints (`FI_EP_RDM`) with messages, remote reads and writes.
 //!
 //! # Modules
 //!
@@ -78,7 +78,8 @@
 //!   ([`FailureNotifier`]). An injected message that fails names no peer: every peer is asked then which frame is due there, and one where
 //!   frames are missing for a second is lost.
 //! * Frames are not sent again: a frame that a reliable provider has given up costs the pair its connection.
-//! * One-sided operations and atomics of the network are not used: `am-pgas` works by messages.
+//! * Puts and gets of `am-pgas` are the network's own, each with a buffer that is copied once. Its atomics are not used: those of an
+//!   interface are not coherent with the processor's. A put does not signal.
 //! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
 //! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an order that spares it
 //!   that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals when the library is first asked, and writes a

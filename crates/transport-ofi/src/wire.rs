@@ -37,6 +37,8 @@ pub enum Operation {
     Send(u32),
     /// [`Wire::write`] of this buffer.
     Write(u32),
+    /// [`Wire::read`] into this buffer.
+    Read(u32),
     /// [`Wire::post`] of this slot.
     Receive(u32),
 }
@@ -88,6 +90,12 @@ pub trait Wire {
     /// # Errors
     /// [`Fault`]; nothing was started.
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault>;
+
+    /// Reads `len` bytes at byte `at` of a peer's segment into a buffer.
+    ///
+    /// # Errors
+    /// [`Fault`]; nothing was started.
+    fn read(&mut self, from: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault>;
 
     /// Offers a slot to what arrives.
     ///

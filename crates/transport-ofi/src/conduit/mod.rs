@@ -2,7 +2,7 @@
 //!
 //! * `transport` has the contract's calls, `reply_path` the way back;
 //! * `shared` has [`Conduit`]: the state behind a lock, and the helper thread that takes turns at it with the program;
-//! * `send`, `long`, `receive`, `aside` are the state machine;
+//! * `send`, `long`, `native`, `receive`, `aside` are the state machine;
 //! * `peers` is what is kept per peer, `pool` how they share buffers;
 //! * `waiting` passes time, and takes in what others know of the ends of ranks.
 //!
@@ -22,6 +22,7 @@
 
 mod aside;
 mod long;
+mod native;
 mod peers;
 mod pool;
 mod receive;
@@ -43,6 +44,7 @@ use crate::wire::{Event, Failure, Operation, Wire};
 use am_core::transport::FaultyPeers;
 use am_core::{AnyMemory, Instant, LossCause, Peer, PeerStatus, Segment, Shape, Span};
 use long::LongOut;
+use native::{Ended, Native};
 use peers::Peers;
 use pool::Pool;
 use send::Outgoing;
@@ -100,6 +102,10 @@ struct Machine<W: Wire> {
     free_longs: Vec<usize>,
     /// By buffer of the wire behind the frames: the Long that it carries a part of.
     long_of: Vec<usize>,
+    /// By buffer of the wire: the one-sided operation that it is for; how many there are; and those that are over.
+    natives: Vec<Option<Native>>,
+    natives_out: u64,
+    ended: VecDeque<Ended>,
     /// Memory for frames and payloads, kept for the next.
     spare: Vec<Vec<u8>>,
     /// What has arrived and awaits its delivery. Its slots are on offer again: what nobody takes must not keep credits from coming.
@@ -160,6 +166,9 @@ impl<W: Wire> Machine<W> {
             longs: Vec::new(),
             free_longs: Vec::new(),
             long_of: vec![0; sizes.chunks as usize],
+            natives: vec![None; buffers],
+            natives_out: 0,
+            ended: VecDeque::new(),
             spare: Vec::new(),
             ready: VecDeque::new(),
             unposted: Vec::new(),
@@ -233,7 +242,11 @@ impl<W: Wire> Machine<W> {
             match *event {
                 Event::Done(Operation::Receive(slot), len) => self.arrive(slot, len),
                 Event::Done(Operation::Send(buffer), _) => self.sent(buffer),
-                Event::Done(Operation::Write(buffer), _) => self.written(buffer),
+                Event::Done(Operation::Write(buffer) | Operation::Read(buffer), _) => {
+                    if !self.end_native(buffer, Ok(())) {
+                        self.written(buffer);
+                    }
+                }
                 Event::Failed(Some(Operation::Receive(slot)), _) => {
                     // A frame longer than any of this job's, for instance.
                     self.strays += 1;
@@ -244,7 +257,10 @@ impl<W: Wire> Machine<W> {
                     self.fail(to, failure);
                     self.sent(buffer);
                 }
-                Event::Failed(Some(Operation::Write(buffer)), failure) => {
+                Event::Failed(Some(Operation::Write(buffer) | Operation::Read(buffer)), failure) => {
+                    if self.end_native(buffer, Err(failure)) {
+                        continue;
+                    }
                     let to = self.under_way[buffer as usize];
                     self.fail(to, failure);
                     self.write_failed(buffer);

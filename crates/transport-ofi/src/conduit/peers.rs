@@ -57,6 +57,8 @@ pub(super) struct PeerState {
     pub(super) frames: u32,
     pub(super) chunks: u32,
     pub(super) longs: u32,
+    /// One-sided operations of the wire under way.
+    pub(super) natives: u32,
     /// Whether frames were injected since it was last known that all had come.
     pub(super) injected: bool,
     /// Of a peer that is asked which frame is due there: what it has to say, and until when.
@@ -73,7 +75,7 @@ pub(super) struct PeerState {
 impl PeerState {
     /// Whether something of this endpoint is still on its way.
     pub(super) fn is_busy(&self) -> bool {
-        self.frames != 0 || self.longs != 0 || !self.queue.is_empty()
+        self.frames != 0 || self.longs != 0 || self.natives != 0 || !self.queue.is_empty()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::waiting::{Backoff, FailureNotifier, Notices};
 use super::{Machine, Settings};
 use crate::memory::{OfiMemory, Process};
-use crate::wire::Wire;
+use crate::wire::{Sizes, Wire};
 use am_core::time::Clock;
 use am_core::transport::{Departure, Membership, Notify};
 use am_core::{Limits, Memory, Peer, Segment, Shape};
@@ -38,6 +38,8 @@ pub struct Conduit<W: Wire, M: Memory = OfiMemory> {
     pub(super) segment: Segment<M>,
     pub(super) segments: Vec<u64>,
     pub(super) medium: usize,
+    /// Bytes of the largest one-sided operation.
+    pub(super) piece: u64,
     pub(super) window: u32,
     pub(super) backoff: Backoff,
     pub(super) clock: Clock,
@@ -67,6 +69,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
     {
         let Settings { me, shape, medium, window, .. } = settings;
         let segments = settings.segments.clone();
+        let Sizes { chunk_bytes, frame_bytes, .. } = wire.sizes();
         let machine = Machine::new(wire, settings, segment.erase());
         Ok(Self {
             process: Process::current()?,
@@ -79,6 +82,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
             segment,
             segments,
             medium,
+            piece: chunk_bytes.max(frame_bytes) as u64,
             window,
             backoff: Backoff::new(shape.peers()),
             clock: Clock::start(),
@@ -194,7 +198,7 @@ fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Durati
         rest = absence;
         if machine.watcher.is_some() {
             rest = WATCH.min(absence);
-            if machine.fresh || !machine.ready.is_empty() {
+            if machine.fresh || !machine.ready.is_empty() || !machine.ended.is_empty() {
                 let watcher = machine.watcher.take();
                 drop(machine);
                 watcher.into_iter().for_each(Waker::wake);

@@ -11,8 +11,8 @@ use crate::memory::OfiMemory;
 use crate::wire::Wire;
 use am_core::time::Clock;
 use am_core::transport::{
-    Arrival, Body, Buffer, CreditSnapshot, Departure, Membership, Notify, PayloadWriter, PendingKey, Refused,
-    ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
+    Arrival, Body, Buffer, CreditSnapshot, Departure, Membership, NativeOneSided, Notify, PayloadWriter,
+    PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{
     Category, Instant, Limits, LossCause, Memory, Payload, Peer, PeerStatus, Rank, Segment, Shape, Span, Words,
@@ -259,8 +259,15 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
         if self.is_elsewhere() {
             return 0;
         }
-        let mut next = self.lock().poll(budget);
+        let (mut next, ended) = self.lock().poll(budget);
         let mut done = 0;
+        if ended {
+            // What the network has done comes first: no flood of messages keeps it back.
+            done = self.complete(budget, sink);
+            if done < budget && !self.is_elsewhere() {
+                next = self.lock().take();
+            }
+        }
         while let Some(delivery) = next.take() {
             self.deliver(&delivery, sink);
             done += 1;
@@ -305,6 +312,10 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
         self.segments[rank.0 as usize]
     }
 
+    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
+        Some((self, to))
+    }
+
     fn credits(&self, peer: Peer) -> CreditSnapshot {
         if self.is_elsewhere() {
             return CreditSnapshot::default();
@@ -332,8 +343,8 @@ impl<W: Wire> Machine<W> {
         self.faulty.losses(self.left, |peer| self.told_status(peer.0))
     }
 
-    /// Carries the wire on and takes the first message for the sink; pays credits now and then.
-    fn poll(&mut self, budget: usize) -> Option<Delivery> {
+    /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits now and then.
+    fn poll(&mut self, budget: usize) -> (Option<Delivery>, bool) {
         self.turns += 1;
         self.progress();
         if !self.pending_credit.is_empty() {
@@ -342,7 +353,8 @@ impl<W: Wire> Machine<W> {
                 self.pay_all();
             }
         }
-        if budget == 0 { None } else { self.take() }
+        let ended = !self.ended.is_empty();
+        (if budget == 0 || ended { None } else { self.take() }, ended)
     }
 
     /// Looks around before a wait goes on: whether it may be over.
@@ -355,16 +367,16 @@ impl<W: Wire> Machine<W> {
 
     /// Whether something has come since this was last asked.
     pub(super) fn has_news(&mut self) -> bool {
-        std::mem::take(&mut self.fresh) || !self.ready.is_empty()
+        std::mem::take(&mut self.fresh) || !self.ready.is_empty() || !self.ended.is_empty()
     }
 
     fn is_quiescent(&mut self) -> bool {
-        if self.unhandled == 0 {
+        if self.unhandled == 0 && self.natives_out == 0 {
             return true;
         }
         // Whoever was waited for the last time is looked at first: with many peers all of them take long.
         let waits = |peer: u32, state: &PeerState| {
-            state.unhandled + state.controls != 0 && self.known_status(peer) == PeerStatus::Active
+            state.unhandled + state.controls + state.natives != 0 && self.known_status(peer) == PeerStatus::Active
         };
         let last = self.last_busy_peer;
         if self.peers.known(last).is_some_and(|state| waits(last, state)) {
@@ -380,7 +392,7 @@ impl<W: Wire> Machine<W> {
 
 impl<W: Wire, M: Memory + Clone> Conduit<W, M> {
     /// Nothing is sent in a fork.
-    fn usable(&self) -> Result<(), Refused> {
+    pub(super) fn usable(&self) -> Result<(), Refused> {
         if self.is_elsewhere() { Err(Refused::Gone(FORKED)) } else { Ok(()) }
     }
 

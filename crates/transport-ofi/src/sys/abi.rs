@@ -16,9 +16,11 @@ pub(crate) const API_VERSION: u32 = 1 << 16 | 14;
 
 pub(crate) const FI_MSG: u64 = 1 << 1;
 pub(crate) const FI_RMA: u64 = 1 << 2;
+pub(crate) const FI_READ: u64 = 1 << 8;
 pub(crate) const FI_WRITE: u64 = 1 << 9;
 pub(crate) const FI_RECV: u64 = 1 << 10;
 pub(crate) const FI_SEND: u64 = 1 << 11;
+pub(crate) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(crate) const FI_REMOTE_WRITE: u64 = 1 << 13;
 pub(crate) const FI_COMPLETION: u64 = 1 << 24;
 pub(crate) const FI_DELIVERY_COMPLETE: u64 = 1 << 28;

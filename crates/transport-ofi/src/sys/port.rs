@@ -3,9 +3,9 @@
 
 use super::abi::{
     FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_MSG, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
-    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_RECV, FI_REMOTE_WRITE, FI_SEND, FI_WAIT_NONE, FI_WRITE,
-    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info, fi_msg_rma, fi_rma_iov, fid,
-    fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
+    FI_WAIT_NONE, FI_WRITE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info,
+    fi_msg_rma, fi_rma_iov, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 use super::info::Infos;
 use super::library::Library;
@@ -83,6 +83,8 @@ pub struct Port {
     slots: ManuallyDrop<Arena>,
     /// One per buffer and slot: slots, then buffers. Their addresses name operations.
     contexts: ManuallyDrop<Contexts>,
+    /// By buffer: what was last started with it.
+    started: Vec<Operation>,
     targets: Vec<Target>,
     /// What peers need to write to this endpoint's segment.
     own: Remote,
@@ -211,6 +213,7 @@ impl Port {
             chunks: arena(sizes.chunks, sizes.chunk_bytes)?,
             slots: arena(sizes.slots, sizes.frame_bytes)?,
             contexts: ManuallyDrop::new(Contexts::new(count).map_err(OfiError::memory("contexts"))?),
+            started: (0..sizes.frames + sizes.chunks).map(Operation::Send).collect(),
             targets: Vec::new(),
             own: Remote::default(),
             segment: segment.clone(),
@@ -328,14 +331,15 @@ impl Port {
         if !self.segment.is_empty() {
             // Peers write there through the words, whose accesses are atomic.
             let start = self.segment.words().as_ptr().cast_mut().cast::<u8>();
-            objects.register(&check, 0, (start, self.segment.len()), FI_REMOTE_WRITE)?;
+            objects.register(&check, 0, (start, self.segment.len()), FI_REMOTE_READ | FI_REMOTE_WRITE)?;
             // SAFETY: the registration is there for as long as `self`.
             let key = unsafe { (*objects.mrs[0]).key };
             let base = if mode & FI_MR_VIRT_ADDR != 0 { start as u64 } else { 0 };
             self.own = Remote { key, base };
         }
         if mode & FI_MR_LOCAL != 0 {
-            let arenas = [(&self.frames, FI_SEND), (&self.chunks, FI_WRITE), (&self.slots, FI_RECV)];
+            let both = FI_SEND | FI_READ | FI_WRITE;
+            let arenas = [(&self.frames, both), (&self.chunks, both), (&self.slots, FI_RECV)];
             for (index, (arena, access)) in arenas.into_iter().enumerate() {
                 let region = arena.region();
                 objects.register(&check, index + 1, (region.start(), region.len()), access)?;
@@ -407,10 +411,13 @@ impl Port {
         Ok(())
     }
 
-    fn context(&self, operation: Operation) -> *mut c_void {
+    fn context(&mut self, operation: Operation) -> *mut c_void {
         let index = match operation {
             Operation::Receive(slot) => slot,
-            Operation::Send(buffer) | Operation::Write(buffer) => self.sizes.slots + buffer,
+            Operation::Send(buffer) | Operation::Write(buffer) | Operation::Read(buffer) => {
+                self.started[buffer as usize] = operation;
+                self.sizes.slots + buffer
+            }
         };
         self.contexts.place(index)
     }
@@ -418,16 +425,16 @@ impl Port {
     /// The operation that a completion names, whose buffer is the program's again.
     fn operation(&mut self, context: *mut c_void) -> Option<Operation> {
         let index = self.contexts.index(context)?;
-        let Sizes { slots, frames, chunks, .. } = self.sizes;
+        let Sizes { slots, frames, .. } = self.sizes;
         let buffer = index.wrapping_sub(slots);
         let (arena, place, operation) = if index < slots {
             (&mut self.slots, index, Operation::Receive(index))
-        } else if buffer < frames {
-            (&mut self.frames, buffer, Operation::Send(buffer))
-        } else if buffer < frames + chunks {
-            (&mut self.chunks, buffer - frames, Operation::Write(buffer))
         } else {
-            return None;
+            let operation = *self.started.get(buffer as usize)?;
+            match buffer.checked_sub(frames) {
+                None => (&mut self.frames, buffer, operation),
+                Some(chunk) => (&mut self.chunks, chunk, operation),
+            }
         };
         // A completion of something that is not under way would be the provider's mistake.
         arena.is_lent(place as usize).then(|| arena.take_back(place as usize))?;
@@ -440,6 +447,43 @@ impl Port {
             None => (&mut self.frames, buffer as usize, self.descriptors[0]),
             Some(chunk) => (&mut self.chunks, chunk as usize, self.descriptors[1]),
         }
+    }
+
+    /// Starts a read or a write between a buffer and a peer's segment.
+    fn access(
+        &mut self,
+        operation: Operation,
+        peer: u32,
+        (buffer, len): (u32, usize),
+        at: u64,
+    ) -> Result<(), Fault> {
+        let Target { address, remote } = self.targets[peer as usize];
+        let context = self.context(operation);
+        let (arena, place, mut descriptor) = self.place(buffer);
+        let (start, bytes) = arena.lend(place);
+        assert!(len <= bytes, "a part fits its buffer");
+        let local = libc::iovec { iov_base: start.cast(), iov_len: len };
+        let there = fi_rma_iov { addr: remote.base.wrapping_add(at), len, key: remote.key };
+        let message = fi_msg_rma {
+            msg_iov: &raw const local,
+            desc: &raw mut descriptor,
+            iov_count: 1,
+            addr: address,
+            rma_iov: &raw const there,
+            rma_iov_count: 1,
+            context,
+            data: 0,
+        };
+        let ep = self.objects.ep;
+        // SAFETY: the endpoint is open and has its table.
+        let functions = unsafe { table(ep, |object| object.rma) };
+        let (call, flags) = match operation {
+            Operation::Read(_) => (functions.readmsg, FI_COMPLETION),
+            _ => (functions.writemsg, FI_COMPLETION | FI_DELIVERY_COMPLETE),
+        };
+        // SAFETY: as in `send`; the description itself is read before the call returns.
+        let code = unsafe { call(ep, &raw const message, flags) };
+        self.started(buffer, code)
     }
 
     /// What an operation with a lent buffer came to.
@@ -559,29 +603,11 @@ impl Wire for Port {
     }
 
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        let Target { address, remote } = self.targets[to as usize];
-        let context = self.context(Operation::Write(buffer));
-        let (arena, place, mut descriptor) = self.place(buffer);
-        let (start, bytes) = arena.lend(place);
-        assert!(len <= bytes, "a part fits its buffer");
-        let from = libc::iovec { iov_base: start.cast(), iov_len: len };
-        let to = fi_rma_iov { addr: remote.base.wrapping_add(at), len, key: remote.key };
-        let message = fi_msg_rma {
-            msg_iov: &raw const from,
-            desc: &raw mut descriptor,
-            iov_count: 1,
-            addr: address,
-            rma_iov: &raw const to,
-            rma_iov_count: 1,
-            context,
-            data: 0,
-        };
-        let ep = self.objects.ep;
-        // SAFETY: the endpoint is open and has its table.
-        let writemsg = unsafe { table(ep, |object| object.rma) }.writemsg;
-        // SAFETY: as in `send`; the description itself is read before the call returns.
-        let code = unsafe { writemsg(ep, &raw const message, FI_COMPLETION | FI_DELIVERY_COMPLETE) };
-        self.started(buffer, code)
+        self.access(Operation::Write(buffer), to, (buffer, len), at)
+    }
+
+    fn read(&mut self, from: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
+        self.access(Operation::Read(buffer), from, (buffer, len), at)
     }
 
     fn post(&mut self, slot: u32) -> Result<(), Fault> {

@@ -105,6 +105,7 @@ pub(crate) struct Network {
 enum Work {
     Send { to: u32, bytes: Vec<u8>, buffer: Option<u32> },
     Write { to: u32, bytes: Vec<u8>, buffer: u32, at: u64 },
+    Read { to: u32, len: usize, buffer: u32, at: u64 },
 }
 
 /// One endpoint's wire.
@@ -222,8 +223,8 @@ impl FakePort {
 
     /// Whether something has to wait for its receiver.
     fn is_held_up(&self, work: &Work) -> bool {
-        let (Work::Send { to, .. } | Work::Write { to, .. }) = work;
-        let behind = matches!(work, Work::Write { .. })
+        let (Work::Send { to, .. } | Work::Write { to, .. } | Work::Read { to, .. }) = work;
+        let behind = !matches!(work, Work::Send { .. })
             && self.faults.streams
             && !self.network.nodes()[*to as usize].inbox.is_empty();
         behind || Some(*to) == self.faults.stopped
@@ -234,15 +235,16 @@ impl FakePort {
         let operation = match *work {
             Work::Send { buffer, .. } => buffer.map(Operation::Send),
             Work::Write { buffer, .. } => Some(Operation::Write(buffer)),
+            Work::Read { buffer, .. } => Some(Operation::Read(buffer)),
         };
-        if let Some(Operation::Send(buffer) | Operation::Write(buffer)) = operation {
+        if let Some(Operation::Send(buffer) | Operation::Write(buffer) | Operation::Read(buffer)) = operation {
             self.lent[buffer as usize] = false;
         }
         events.push(Event::Failed(operation, Failure { code: 104, own: 7 }));
     }
 
     fn carry_out(&mut self, work: Work, events: &mut Vec<Event>) {
-        let (Work::Send { to, .. } | Work::Write { to, .. }) = work;
+        let (Work::Send { to, .. } | Work::Write { to, .. } | Work::Read { to, .. }) = work;
         let dead = self.network.nodes()[to as usize].dead;
         if dead || self.random.percent(self.faults.failing) {
             return self.fail(&work, events);
@@ -273,6 +275,15 @@ impl FakePort {
                     self.lent[buffer as usize] = false;
                     events.push(Event::Done(Operation::Send(buffer), 0));
                 }
+            }
+            Work::Read { to, len, buffer, at } => {
+                let nodes = self.network.nodes();
+                let found =
+                    nodes[to as usize].segment.view(at, len).expect("a read stays inside the segment").to_vec();
+                drop(nodes);
+                self.buffers[buffer as usize][..len].copy_from_slice(&found);
+                self.lent[buffer as usize] = false;
+                events.push(Event::Done(Operation::Read(buffer), 0));
             }
             Work::Write { to, bytes, buffer, at } => {
                 let late = self.mutates(Mutation::DataAfterMessage);
@@ -323,6 +334,14 @@ impl Wire for FakePort {
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
         self.work.push_back(Work::Write { to, bytes, buffer, at });
+        Ok(())
+    }
+
+    fn read(&mut self, from: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
+        self.refuses(from, false)?;
+        assert!(!self.lent[buffer as usize], "a buffer is used while it is under way");
+        self.lent[buffer as usize] = true;
+        self.work.push_back(Work::Read { to: from, len, buffer, at });
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 use am_core::{Address, Endpoint, HandlerResult, Handlers, LossCause, Payload, Rank, Shape};
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use transport_ofi::{OfiConfig, Opened};
+use std::time::{Duration, Instant};
+use transport_ofi::{Ofi, OfiConfig, Opened};
 
 const RANK: &str = "AM_OFI_TEST_RANK";
 const RANKS: u32 = 3;
@@ -32,13 +33,95 @@ struct Seen {
 #[test]
 fn rank() {
     let Ok(text) = std::env::var(RANK) else { return };
-    let (rank, provider) = text.split_once(' ').expect("a rank and a provider");
-    let rank: u32 = rank.parse().expect("a number");
-    let opened = Opened::new(&config(provider), RANKS, SEGMENT).expect("the parent has opened one, too");
+    let words: Vec<&str> = text.split(' ').collect();
+    let [part, rank, ranks, provider] = words[..] else {
+        panic!("a part, a rank, how many there are, a provider")
+    };
+    let (rank, ranks) = (rank.parse().expect("a number"), ranks.parse().expect("a number"));
+    match part {
+        "talk" => talk(rank, provider),
+        "storm" => storm(rank, provider),
+        _ => greet(rank, ranks, provider),
+    }
+}
+
+/// Says its card, reads those of all, and joins.
+fn join(rank: u32, ranks: u32, segment: usize, provider: &str) -> Ofi {
+    let opened = Opened::new(&config(provider), ranks, segment).expect("the parent has opened one, too");
     println!("CARD {}", opened.card());
-    let lines: Vec<String> = std::io::stdin().lines().take(RANKS as usize).collect::<Result<_, _>>().unwrap();
+    let lines: Vec<String> = std::io::stdin().lines().take(ranks as usize).collect::<Result<_, _>>().unwrap();
     let cards: Vec<Option<&str>> = lines.iter().map(|line| Some(line.as_str())).collect();
-    let transport = opened.join(Address::new(Rank(rank), 0), Shape::new(RANKS), 42, &cards).unwrap();
+    opened.join(Address::new(Rank(rank), 0), Shape::new(ranks), 42, &cards).unwrap()
+}
+
+/// Meets the others, and says what that has cost: the most memory in kilobytes, and descriptors.
+fn greet(rank: u32, ranks: u32, provider: &str) {
+    let transport = join(rank, ranks, 1 << 16, provider);
+    let mut endpoint = Endpoint::attach(transport, Handlers::<()>::new(), ()).unwrap();
+    endpoint.barrier().unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let resident = resident.split_whitespace().next().unwrap();
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    println!("MET {resident} {descriptors}");
+    let mut word = String::new();
+    std::io::stdin().read_line(&mut word).unwrap();
+    println!("DONE");
+    // The parent ends all of them together.
+    std::io::stdout().flush().unwrap();
+    std::process::exit(0);
+}
+
+/// Sends to all until a rank is lost that the parent kills at some time; then the survivors go on.
+fn storm(rank: u32, provider: &str) {
+    let transport = join(rank, RANKS, SEGMENT, provider);
+    let notifier = transport.failure_notifier();
+    let mut handlers = Handlers::new();
+    let sum = handlers.reply("sum", |seen: &mut Seen, _, (): (), _| seen.answers += 1).unwrap();
+    let add = handlers.request("add", move |_, token, (): (), _| -> HandlerResult {
+        token.reply(sum, ())?;
+        Ok(())
+    });
+    let add = add.unwrap();
+    let placed = handlers.one_way("placed", |seen: &mut Seen, _, (): (), _| seen.longs += 1).unwrap();
+    let ready = handlers.one_way("ready", |seen: &mut Seen, _, (): (), _| seen.ready += 1).unwrap();
+    let mut endpoint = Endpoint::attach(transport, handlers, Seen::default()).unwrap();
+    endpoint.barrier().unwrap();
+    println!("MET");
+    // The launcher's word, here the parent's.
+    std::thread::spawn(move || {
+        let mut word = String::new();
+        std::io::stdin().read_line(&mut word).unwrap();
+        notifier.lost(Rank(RANKS - 1), LossCause::Died);
+    });
+    let long = pattern(rank);
+    let mut rounds = 0u32;
+    let lost = loop {
+        let to = Rank(rounds % RANKS);
+        let sent = match rounds % 7 {
+            0 => endpoint.request_long(to, placed, (), &long[..1 + rounds as usize % LONG], 8).map(drop),
+            _ => endpoint.request(to, add, ()),
+        };
+        if let Some(lost) = sent.err().and_then(|error| error.loss()) {
+            break lost;
+        }
+        if let Some(lost) = endpoint.poll().err().and_then(|error| error.loss()) {
+            break lost;
+        }
+        rounds += 1;
+    };
+    assert_eq!(lost.0, Rank(RANKS - 1), "the one that was killed is lost, nobody else: {lost:?}");
+    endpoint.acknowledge_loss(Rank(RANKS - 1));
+    let other = Rank(1 - rank);
+    endpoint.request(other, ready, ()).unwrap();
+    endpoint.wait_until(|seen| seen.ready == 1).unwrap();
+    endpoint.leave();
+    println!("DONE");
+}
+
+/// Messages of all kinds; the last rank is killed when all have met.
+fn talk(rank: u32, provider: &str) {
+    let transport = join(rank, RANKS, SEGMENT, provider);
     let notifier = transport.failure_notifier();
     let mut handlers = Handlers::new();
     let sum = handlers.reply("sum", |seen: &mut Seen, _, (): (), _| seen.answers += 1).unwrap();
@@ -92,10 +175,13 @@ struct Player {
 }
 
 impl Player {
-    fn start(rank: u32, provider: &str) -> Self {
+    fn start(part: &str, rank: u32, ranks: u32, provider: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "processes::rank", "--nocapture", "--test-threads", "1"]);
-        command.env(RANK, format!("{rank} {provider}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .env(RANK, format!("{part} {rank} {ranks} {provider}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Self { child, input, output: BufReader::new(output) }
@@ -113,15 +199,21 @@ impl Player {
     }
 }
 
+/// Starts so many ranks and hands their cards around.
+fn start(part: &str, ranks: u32, provider: &str) -> Vec<Player> {
+    let mut players: Vec<Player> = (0..ranks).map(|rank| Player::start(part, rank, ranks, provider)).collect();
+    let cards: Vec<String> = players.iter_mut().map(|player| player.hears("CARD ")).collect();
+    for player in &mut players {
+        player.input.write_all((cards.join("\n") + "\n").as_bytes()).unwrap();
+    }
+    players
+}
+
 fn play(provider: &str) {
     if let Err(error) = Opened::new(&config(provider), RANKS, SEGMENT) {
         return crate::skip("processes", provider, &error);
     }
-    let mut players: Vec<Player> = (0..RANKS).map(|rank| Player::start(rank, provider)).collect();
-    let cards: Vec<String> = players.iter_mut().map(|player| player.hears("CARD ")).collect();
-    for player in &mut players {
-        cards.iter().for_each(|card| writeln!(player.input, "{card}").unwrap());
-    }
+    let mut players = start("talk", RANKS, provider);
     players.iter_mut().for_each(|player| drop(player.hears("MET")));
     let mut victim = players.pop().unwrap();
     victim.child.kill().unwrap();
@@ -141,4 +233,60 @@ fn three_over_tcp_of_which_one_is_killed() {
 #[test]
 fn three_over_shm_of_which_one_is_killed() {
     play("shm");
+}
+
+/// Kills a rank at a random time while all send to all; seeds as elsewhere.
+fn kill(provider: &str, seeds: std::ops::Range<u64>) {
+    if let Err(error) = Opened::new(&config(provider), RANKS, SEGMENT) {
+        return crate::skip("random kills", provider, &error);
+    }
+    for seed in seeds {
+        let mut players = start("storm", RANKS, provider);
+        players.iter_mut().for_each(|player| drop(player.hears("MET")));
+        std::thread::sleep(Duration::from_micros(crate::fake::Random::new(seed).below(20_000)));
+        let mut victim = players.pop().unwrap();
+        victim.child.kill().unwrap();
+        victim.child.wait().unwrap();
+        players.iter_mut().for_each(|player| writeln!(player.input, "it is lost").unwrap());
+        for player in &mut players {
+            player.hears("DONE");
+            assert!(player.child.wait().unwrap().success(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn one_killed_at_some_time() {
+    kill("tcp", 1..3);
+}
+
+/// `cargo test --release -p active-messages-ofi --test it -- --ignored full_kills`.
+#[test]
+#[ignore = "two hundred jobs of three processes"]
+fn full_kills() {
+    kill("tcp", 1..151);
+    kill("udp;ofi_rxd", 151..201);
+}
+
+/// `AM_TEST_RANKS=64 cargo test --release -p active-messages-ofi --test it -- --ignored full_many_ranks_start --nocapture`.
+#[test]
+#[ignore = "256 processes"]
+fn full_many_ranks_start() {
+    let ranks = std::env::var("AM_TEST_RANKS").map_or(256, |text| text.parse().expect("a number"));
+    if let Err(error) = Opened::new(&config("tcp"), ranks, 1 << 16) {
+        return crate::skip("many ranks", "tcp", &error);
+    }
+    let began = Instant::now();
+    let mut players = start("greet", ranks, "tcp");
+    let said: Vec<String> = players.iter_mut().map(|player| player.hears("MET")).collect();
+    let took = began.elapsed();
+    let most =
+        |word: usize| said.iter().map(|text| text.split(' ').nth(word).unwrap().parse::<u32>().unwrap()).max();
+    let (resident, descriptors) = (most(0).unwrap(), most(1).unwrap());
+    println!(
+        "{ranks} ranks have met after {took:.1?}; the largest has {resident} kB and {descriptors} descriptors"
+    );
+    players.iter_mut().for_each(|player| writeln!(player.input, "end").unwrap());
+    players.iter_mut().for_each(|player| drop(player.hears("DONE")));
+    players.iter_mut().for_each(|player| drop(player.child.wait()));
 }
