@@ -178,6 +178,8 @@ impl Player {
     fn start(part: &str, rank: u32, ranks: u32, provider: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "processes::rank", "--nocapture", "--test-threads", "1"]);
+        // The provider's default is 64 MB of buffers for each rank.
+        command.env("FI_OFI_RXM_MSG_RX_SIZE", "64");
         command
             .env(RANK, format!("{part} {rank} {ranks} {provider}"))
             .stdin(Stdio::piped())
