@@ -117,7 +117,13 @@ impl Star {
                 for (rank, channel) in channels {
                     spokes[rank as usize - 1] = Some(Spoke::begin(channel, rank, &events)?);
                 }
-                let mut root = Root { spokes, exchange: Allgather::new(ranks), out: Vec::new() };
+                let mut root = Root {
+                    spokes,
+                    exchange: Allgather::new(ranks),
+                    out: Vec::new(),
+                    held: None,
+                    ended: Vec::new(),
+                };
                 // All are there where ranks have met.
                 let absent: Vec<u32> = (1..ranks).filter(|rank| root.spoke(*rank).is_none()).collect();
                 absent.into_iter().for_each(|rank| root.done(rank, &mut heard));
@@ -166,11 +172,13 @@ impl Uplink for Star {
         if self.process != std::process::id() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let (mut told, last) = (Vec::new(), word == Word::Left);
+        // After either, this process may end.
+        let (mut told, last) = (Vec::new(), matches!(word, Word::Left | Word::Done));
         let mut state = self.state();
         let said = match &mut *state {
             State::Root(root) => {
                 root.note(0, word, &mut told);
+                root.release(&mut told);
                 Ok(())
             }
             State::Leaf(leaf) => leaf.say(word),
@@ -242,6 +250,14 @@ impl State {
 
     fn watch(&mut self, events: &Epoll) {
         self.spokes().for_each(|spoke| spoke.watch(events));
+        let ended = match self {
+            Self::Root(root) => std::mem::take(&mut root.ended),
+            Self::Leaf(_) => Vec::new(),
+        };
+        // A child of this process may keep the connection open, and closing it here would not end the watch.
+        for spoke in ended {
+            let _ = events.delete(&spoke.channel);
+        }
     }
 
     /// Whether everybody has hung up.
@@ -252,7 +268,10 @@ impl State {
     /// Hears what has come from this rank; `told` gets what this process's rank learns by that.
     fn hear(&mut self, from: u32, told: &mut Vec<LauncherMessage>) {
         match self {
-            Self::Root(root) => root.hear(from, told),
+            Self::Root(root) => {
+                root.hear(from, told);
+                root.release(told);
+            }
             Self::Leaf(leaf) => leaf.hear(told),
         }
     }
@@ -266,6 +285,10 @@ struct Root {
     exchange: Allgather,
     /// Those that take part in no further exchange.
     out: Vec<u32>,
+    /// What an exchange has brought, until the others have it: this process may end once its own rank knows.
+    held: Option<Vec<Vec<u8>>>,
+    /// Connections that have ended and are watched still.
+    ended: Vec<Spoke>,
 }
 
 impl Root {
@@ -300,7 +323,7 @@ impl Root {
             Word::Part(part) if part.len() > LONGEST_PART => self.gone(rank, &ChannelError::Damaged, told),
             Word::Part(part) => {
                 self.exchange.note(rank, part);
-                self.conclude(told);
+                self.conclude();
             }
             Word::Done => self.done(rank, told),
             Word::Left | Word::Back if rank == 0 => self.tell(&Answer::Left(word == Word::Left)),
@@ -325,7 +348,7 @@ impl Root {
         let answer = Answer::Done(vec![rank]);
         self.spokes.iter_mut().flatten().filter(|spoke| spoke.watching).for_each(|spoke| spoke.say(&answer));
         told.push(LauncherMessage::Done(vec![Rank(rank)]));
-        self.conclude(told);
+        self.conclude();
     }
 
     /// A rank's connection has ended. Rank 0 itself is told last: its process may end once it knows.
@@ -336,13 +359,21 @@ impl Root {
             self.tell(&Answer::Failed(vec![rank]));
             told.push(LauncherMessage::Failed(vec![Rank(rank)]));
         }
+        self.ended.push(spoke);
         self.done(rank, told);
     }
 
-    fn conclude(&mut self, told: &mut Vec<LauncherMessage>) {
+    fn conclude(&mut self) {
         let Some(parts) = self.exchange.complete() else { return };
         in_messages(&parts).for_each(|(parts, more)| self.tell(&Answer::Gathered { parts, more }));
-        told.push(LauncherMessage::Gathered(parts));
+        self.held = Some(parts);
+    }
+
+    /// Hands this rank what an exchange has brought once it has left for all others.
+    fn release(&mut self, told: &mut Vec<LauncherMessage>) {
+        if self.spokes.iter().flatten().all(|spoke| spoke.channel.queued() == 0) {
+            told.extend(self.held.take().map(LauncherMessage::Gathered));
+        }
     }
 
     fn tell(&mut self, answer: &Answer) {

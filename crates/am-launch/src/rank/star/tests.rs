@@ -193,3 +193,29 @@ fn who_waits_hears_who_is_done() {
     assert_eq!([next(&one.1), next(&two.1)], [failed(3), failed(3)]);
     assert!(one.1.try_recv().is_err());
 }
+
+/// More than a socket takes: rank 0 knows the result, and may end, only when the others have it.
+#[test]
+fn rank_0_is_handed_an_exchange_last() {
+    let (zero, theirs) = root(5);
+    let mut parts = vec![vec![0; LONGEST_PART]];
+    let mut channels: Vec<Channel> = theirs.into_iter().map(|stream| bare(stream, Side::Client)).collect();
+    for (rank, channel) in (1..).zip(&mut channels) {
+        parts.push(vec![rank; LONGEST_PART]);
+        channel.send(&FromRank::Said(Word::Part(vec![rank; LONGEST_PART])));
+        flush(channel, Instant::now() + PATIENCE);
+    }
+    zero.0.say(Word::Part(parts[0].clone())).unwrap();
+    let mut gathered = vec![Vec::new(); channels.len()];
+    for (channel, gathered) in channels.iter_mut().zip(&mut gathered) {
+        assert!(zero.1.try_recv().is_err(), "rank 0 knows before the others do");
+        while gathered.len() < 5 {
+            for answer in channel.wait::<Answer>(Instant::now() + PATIENCE).unwrap() {
+                let Answer::Gathered { parts, .. } = answer else { panic!("{answer:?}") };
+                gathered.extend(parts.0);
+            }
+        }
+    }
+    assert!(gathered.iter().all(|gathered| *gathered == parts));
+    assert_eq!(news(&zero.1), LauncherMessage::Gathered(parts));
+}
