@@ -15,9 +15,9 @@ use crate::payload::Payload;
 use crate::segment::{AnyMemory, Segment};
 use crate::time::{Clock, Instant};
 use crate::transport::{
-    Arrival, Body, Buffer, Category, CreditSnapshot, Departure, Fill, Limits, Membership, NativeOneSided, Notify,
-    Owed, PayloadWriter, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, ReplyPathGone, RequestHeader,
-    Resource, Sink, Slot, Transport, WaitReason, Waiting,
+    Arrival, Body, Category, CreditSnapshot, Departure, Limits, Membership, NativeOneSided, Notify, Owed,
+    PayloadWriter, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, ReplyPathGone, RequestHeader, Resource,
+    Sink, Slot, Transport, WaitReason, Waiting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -415,10 +415,6 @@ impl LoopbackReplyPath<'_> {
         let frame = Frame { from: self.transport.me, kind, handler, args: *args, payload, placed };
         self.transport.deliver(self.to, frame);
     }
-
-    fn check(&self) -> Result<(), ReplyPathGone> {
-        self.transport.network.status(self.to).active().map_err(|_| ReplyPathGone)
-    }
 }
 
 impl ReplyPath for LoopbackReplyPath<'_> {
@@ -452,19 +448,16 @@ impl ReplyPath for LoopbackReplyPath<'_> {
         Ok(())
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
-        self.check()?;
-        let mut payload = self.transport.buffer(len);
-        fill(&mut Buffer(&mut payload));
-        self.deliver(Category::Medium, handler, args, payload, (0, 0));
-        Ok(())
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.network.status(self.to).active().map_err(|_| ReplyPathGone)
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        self.transport.buffer(len)
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.transport.network.inbox(self.transport.me).take_back(buffer);
     }
 
     fn detach(&mut self) -> PendingKey {

@@ -59,6 +59,10 @@ impl ReplyPath for MappedReplyPath<'_> {
         self.path.send(handler, args, body)
     }
 
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.path.check()
+    }
+
     fn send_filled(
         &mut self,
         handler: u8,

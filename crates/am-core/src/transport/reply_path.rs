@@ -1,6 +1,6 @@
 //! The way back for one reply.
 
-use super::{Body, PayloadWriter};
+use super::{Body, Buffer, PayloadWriter};
 use crate::address::Peer;
 use crate::arguments::Words;
 
@@ -32,7 +32,25 @@ pub trait ReplyPath {
     /// requester's segment; the core checks all of these first.
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone>;
 
-    /// Sends a Medium reply of `len` bytes that `fill` writes into the transport's buffer.
+    /// Whether there is somebody to reply to, as far as is known without a look at the network.
+    ///
+    /// # Errors
+    /// [`ReplyPathGone`] if the requester is gone.
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        Ok(())
+    }
+
+    /// A buffer of `len` bytes, all zero, for a payload that is written before it is sent. Without an implementation by the transport
+    /// it is allocated.
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        vec![0; len]
+    }
+
+    /// Takes back what [`take_buffer`](Self::take_buffer) gave.
+    fn give_buffer(&mut self, _: Vec<u8>) {}
+
+    /// Sends a Medium reply of `len` bytes that `fill` writes. Without an implementation by the transport it writes to a buffer that
+    /// is copied like any other payload.
     ///
     /// # Errors
     /// [`ReplyPathGone`] if the requester is gone; `fill` is not called then.
@@ -45,7 +63,15 @@ pub trait ReplyPath {
         args: &Words,
         len: usize,
         fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone>;
+    ) -> Result<(), ReplyPathGone> {
+        assert!(len <= self.bound(), "the core checks the bound of a reply");
+        self.check()?;
+        let mut payload = self.take_buffer(len);
+        fill(&mut Buffer(&mut payload));
+        let sent = self.send(handler, args, Body::Copy(&payload));
+        self.give_buffer(payload);
+        sent
+    }
 
     /// Keeps the way back open beyond the handler; [`Transport::reply_detached`](super::Transport::reply_detached) opens it again.
     fn detach(&mut self) -> PendingKey;
@@ -98,7 +124,7 @@ impl ReplyPath for NullReplyPath {
         Err(ReplyPathGone)
     }
 
-    fn send_filled(&mut self, _: u8, _: &Words, _: usize, _: &mut Fill<'_>) -> Result<(), ReplyPathGone> {
+    fn check(&self) -> Result<(), ReplyPathGone> {
         Err(ReplyPathGone)
     }
 
