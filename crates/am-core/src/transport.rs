@@ -15,6 +15,7 @@
 //! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
 
 mod faulty;
+mod forward;
 mod membership;
 mod native;
 mod records;

@@ -3,16 +3,12 @@
 
 use super::{breathe, left, right};
 use crate::world::{Findings, Verdict, World, ensure, equal};
-use am_core::transport::{
-    Body, CreditSnapshot, Departure, Membership, NativeOneSided, Notify, Owed, PendingKey, Refused, ReplyPath,
-    RequestHeader, Sink, WaitReason, Waiting,
-};
+use am_core::transport::{Body, Membership, Refused, RequestHeader, Waiting};
 use am_core::{
-    Address, AnyMemory, BadMessage, Endpoint, Handlers, Instant, Limits, Payload, Peer, PeerStatus, PollError,
-    Rank, Segment, SendError, Span, Token, Transport, WaitError, Words, address::Shape,
+    Address, BadMessage, Endpoint, Handlers, Payload, Peer, PollError, SendError, Span, Token, Transport,
+    WaitError, Words,
 };
 use std::cell::Cell;
-use std::task::Waker;
 
 /// A transport that names another handler than it was told to.
 struct Tamper<T> {
@@ -27,51 +23,11 @@ impl<T> Tamper<T> {
 }
 
 impl<T: Transport> Membership for Tamper<T> {
-    fn local_peer(&self) -> Peer {
-        self.inner.local_peer()
-    }
-    fn shape(&self) -> Shape {
-        self.inner.shape()
-    }
-    fn losses(&self) -> u32 {
-        self.inner.losses()
-    }
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.inner.status(peer)
-    }
-    fn is_fork(&self) -> bool {
-        self.inner.is_fork()
-    }
-    fn depart(&mut self, how: Departure) {
-        self.inner.depart(how);
-    }
+    am_core::forward!(inner: local_peer, shape, losses, status, is_fork, depart);
 }
 
 impl<T: Transport> Waiting for Tamper<T> {
-    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
-        self.inner.idle(until, reason);
-    }
-    fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
-        self.inner.idle_unless(until, reason, changed);
-    }
-    fn wake_peer(&mut self, peer: Peer) {
-        self.inner.wake_peer(peer);
-    }
-    fn spins(&self) -> bool {
-        self.inner.spins()
-    }
-    fn waker(&self) -> Option<Waker> {
-        self.inner.waker()
-    }
-    fn notify(&mut self, waker: &Waker) -> Notify {
-        self.inner.notify(waker)
-    }
-    fn now(&self) -> Instant {
-        self.inner.now()
-    }
-    fn charge(&mut self, cost: Span) {
-        self.inner.charge(cost);
-    }
+    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
 }
 
 impl<T: Transport> Transport for Tamper<T> {
@@ -81,9 +37,10 @@ impl<T: Transport> Transport for Tamper<T> {
         = T::Slot<'a>
     where
         Self: 'a;
-    fn limits(&self, peer: Peer) -> &Limits {
-        self.inner.limits(peer)
-    }
+    am_core::forward!(inner:
+        may_deliver, limits, control, poll, reply_detached, flush, is_quiescent, polls_per_sweep, segment,
+        segment_len, remote_segment, auxiliary, native, credits, owed, bare_credits,
+    );
     fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let head = self.head(head);
         self.inner.send(to, head, args, body)
@@ -95,48 +52,6 @@ impl<T: Transport> Transport for Tamper<T> {
     fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, room: T::Room) -> T::Slot<'_> {
         let head = self.head(head);
         self.inner.slot(to, head, args, len, room)
-    }
-    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        self.inner.control(to, args, payload)
-    }
-    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        self.inner.poll(budget, sink)
-    }
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        self.inner.reply_detached(key, reply)
-    }
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-    fn is_quiescent(&mut self) -> bool {
-        self.inner.is_quiescent()
-    }
-    fn polls_per_sweep(&self) -> u32 {
-        self.inner.polls_per_sweep()
-    }
-    fn segment(&self) -> &Segment<T::Memory> {
-        self.inner.segment()
-    }
-    fn segment_len(&self, rank: Rank) -> u64 {
-        self.inner.segment_len(rank)
-    }
-    fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
-        self.inner.remote_segment(rank)
-    }
-    fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
-        self.inner.auxiliary(of)
-    }
-    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
-        self.inner.native(to)
-    }
-    fn credits(&self, peer: Peer) -> CreditSnapshot {
-        self.inner.credits(peer)
-    }
-    fn owed(&self, peer: Peer) -> Option<Owed> {
-        self.inner.owed(peer)
-    }
-    fn bare_credits(&self) -> u64 {
-        self.inner.bare_credits()
     }
 }
 

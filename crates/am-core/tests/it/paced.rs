@@ -1,11 +1,8 @@
 //! A transport over loopback whose time passes where it idles, and whose count of losses may lag behind what it knows.
 
 use am_core::loopback::{Loopback, LoopbackSlot};
-use am_core::transport::{
-    Body, CreditSnapshot, Departure, Membership, NativeOneSided, Notify, PendingKey, Refused, ReplyPath,
-    RequestHeader, Sink, WaitReason, Waiting,
-};
-use am_core::{Instant, Limits, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words};
+use am_core::transport::{Membership, Notify, WaitReason, Waiting};
+use am_core::{Instant, Transport};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -44,20 +41,9 @@ pub(crate) struct Paced {
 }
 
 impl Membership for Paced {
-    fn local_peer(&self) -> Peer {
-        self.inner.local_peer()
-    }
-    fn shape(&self) -> Shape {
-        self.inner.shape()
-    }
+    am_core::forward!(inner: local_peer, shape, status, depart);
     fn losses(&self) -> u32 {
         if self.uncounted { 0 } else { self.inner.losses() }
-    }
-    fn status(&self, peer: Peer) -> PeerStatus {
-        self.inner.status(peer)
-    }
-    fn depart(&mut self, how: Departure) {
-        self.inner.depart(how);
     }
 }
 
@@ -86,46 +72,8 @@ impl Transport for Paced {
     type Memory = <Loopback as Transport>::Memory;
     type Room = ();
     type Slot<'a> = LoopbackSlot<'a>;
-    fn limits(&self, peer: Peer) -> &Limits {
-        self.inner.limits(peer)
-    }
-    fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
-        self.inner.send(to, head, args, body)
-    }
-    fn reserve(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> Result<(), Refused> {
-        self.inner.reserve(to, head, args, len)
-    }
-    fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize, room: ()) -> LoopbackSlot<'_> {
-        self.inner.slot(to, head, args, len, room)
-    }
-    fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused> {
-        self.inner.control(to, args, payload)
-    }
-    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        self.inner.poll(budget, sink)
-    }
-    fn reply_detached<R>(&mut self, key: PendingKey, reply: impl FnOnce(&mut dyn ReplyPath) -> R) -> R {
-        self.inner.reply_detached(key, reply)
-    }
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-    fn is_quiescent(&mut self) -> bool {
-        self.inner.is_quiescent()
-    }
-    fn segment(&self) -> &Segment<Self::Memory> {
-        self.inner.segment()
-    }
-    fn segment_len(&self, rank: Rank) -> u64 {
-        self.inner.segment_len(rank)
-    }
-    fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
-        self.inner.native(to)
-    }
-    fn credits(&self, peer: Peer) -> CreditSnapshot {
-        self.inner.credits(peer)
-    }
-    fn bare_credits(&self) -> u64 {
-        self.inner.bare_credits()
-    }
+    am_core::forward!(inner:
+        may_deliver, limits, send, reserve, slot, control, poll, reply_detached, flush, is_quiescent,
+        segment, segment_len, native, credits, bare_credits,
+    );
 }
