@@ -618,7 +618,7 @@ fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatch<'_>) -> D
                 };
                 match answered {
                     Ok(()) => return Dispatched::Sent,
-                    Err(Rejected { error: ReplyError::PayloadTooLarge { .. }, token }) => {
+                    Err(Rejected { error: ReplyError::PayloadTooLarge { .. }, token, .. }) => {
                         // The credit goes back; the answer goes as a message of its own.
                         let accepted = Verdict::new(Status::Accepted, verdict.digest).to_u64();
                         if outbox.answer(token, wire.answered, (accepted, call)).is_err() {

@@ -20,6 +20,7 @@ pub struct Words {
 /// More than sixteen argument words were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{given} argument words exceed the limit of 16")]
+#[non_exhaustive]
 pub struct TooManyWords {
     /// How many words were given.
     pub given: usize,

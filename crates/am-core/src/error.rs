@@ -249,6 +249,7 @@ pub enum ReplyError {
 
 /// A reply that was refused, with the token or pending reply to try again with.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Rejected<K> {
     /// What was wrong.
     pub error: ReplyError,

@@ -587,6 +587,7 @@ impl<'a> Outbox<'a> {
 /// A [`WorkQueue`] holds as much as it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a layer's queue holds its {capacity} items already: its bound does not hold")]
+#[non_exhaustive]
 pub struct QueueFull {
     /// Items that the queue holds at most.
     pub capacity: usize,

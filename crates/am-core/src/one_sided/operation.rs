@@ -113,6 +113,7 @@ impl<R> Drop for Operation<R> {
 
 /// A wait for an operation failed; the operation can be waited for again. Becomes a [`OneSidedError`] by `?`,
 /// which lets the operation go on by itself.
+#[non_exhaustive]
 pub struct Unfinished<R> {
     /// What the wait failed with.
     pub error: OneSidedError,
