@@ -221,6 +221,19 @@ impl Resource {
         Self::Interface,
         Self::Connection,
     ];
+
+    /// What a request with so many bytes of payload lacks where one limit bounds frames and bytes of requests alike.
+    pub const fn of_request(payload: usize) -> Self {
+        if payload == 0 { Self::RequestFrames } else { Self::RequestBytes }
+    }
+
+    /// What is lacking for a reply where one limit bounds frames and bytes of replies alike.
+    pub const fn of_reply(bound: ReplyBound) -> Self {
+        match bound {
+            ReplyBound::None | ReplyBound::UpTo(0) => Self::ReplyFrames,
+            ReplyBound::UpTo(_) => Self::ReplyBytes,
+        }
+    }
 }
 
 impl fmt::Display for Resource {

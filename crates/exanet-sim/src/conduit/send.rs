@@ -76,15 +76,13 @@ impl Conduit<'_> {
         let of = if small { sizes.control_slots() } else { sizes.request_slots() };
         let peer = self.peers.of(to.0);
         let Some(slot) = peer.slots.take(of) else {
-            let resource = if payload == 0 { Resource::RequestFrames } else { Resource::RequestBytes };
-            return Err(self.busy(resource));
+            return Err(self.busy(Resource::of_request(payload)));
         };
         let mut admitted = Admitted { slot, reply: NO_SLOT };
         if reply != ReplyBound::None {
             let Some(slot) = peer.replies.take(u32::MAX) else {
                 peer.slots.give(1 << admitted.slot).expect("the slot was just taken");
-                let some = matches!(reply, ReplyBound::UpTo(1..));
-                return Err(self.busy(if some { Resource::ReplyBytes } else { Resource::ReplyFrames }));
+                return Err(self.busy(Resource::of_reply(reply)));
             };
             admitted.reply = slot;
         }

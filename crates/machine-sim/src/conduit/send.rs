@@ -54,11 +54,10 @@ impl Conduit<'_> {
             return Ok(Admitted { reply: false });
         }
         if peer.unhandled >= requests {
-            return Err(self.busy(if payload == 0 { Resource::RequestFrames } else { Resource::RequestBytes }));
+            return Err(self.busy(Resource::of_request(payload)));
         }
         if replies_to && peer.expected >= replies {
-            let some = matches!(reply, ReplyBound::UpTo(1..));
-            return Err(self.busy(if some { Resource::ReplyBytes } else { Resource::ReplyFrames }));
+            return Err(self.busy(Resource::of_reply(reply)));
         }
         peer.unhandled += 1;
         peer.expected += u32::from(replies_to);
