@@ -3,7 +3,7 @@
 use super::frame::NO_SLOT;
 use super::send::{Admitted, Outgoing};
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::transport::{Body, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
 use fabric_sim::conduit::Kind;
 
@@ -35,10 +35,6 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
     pub(super) fn of_key(transport: &'t mut Conduit<'a>, key: PendingKey) -> Self {
         let slot = (key.tag < 32).then_some(key.tag as u8);
         Self { transport, to: key.to.0, slot, handling: 0, early: false, used: false }
-    }
-
-    fn check(&self) -> Result<(), ReplyPathGone> {
-        if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(ReplyPathGone) }
     }
 
     fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone> {
@@ -79,20 +75,16 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
         self.transmit(handler, args, body)
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
-        self.check()?;
-        let mut payload = self.transport.spare.take(len);
-        fill(&mut Buffer(&mut payload));
-        let sent = self.transmit(handler, args, Body::Copy(&payload));
-        self.transport.spare.give(payload);
-        sent
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        if self.transport.known_status(self.to) == PeerStatus::Active { Ok(()) } else { Err(ReplyPathGone) }
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        self.transport.spare.take(len)
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.transport.spare.give(buffer);
     }
 
     fn detach(&mut self) -> PendingKey {

@@ -2,7 +2,7 @@
 
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::transport::{Body, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, PeerStatus, Words};
 use fabric_sim::conduit::Kind;
 
@@ -26,11 +26,6 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
     /// A way back that had been detached.
     pub(super) fn of_key(transport: &'t mut Conduit<'a>, key: PendingKey) -> Self {
         Self { transport, to: key.to.0, allowed: key.tag != 0, handling: false, used: false }
-    }
-
-    fn check(&self) -> Result<(), ReplyPathGone> {
-        let there = self.allowed && !self.used && self.transport.known_status(self.to) == PeerStatus::Active;
-        if there { Ok(()) } else { Err(ReplyPathGone) }
     }
 
     fn transmit(&mut self, handler: u8, args: &Words, body: Body<'_>) {
@@ -68,20 +63,17 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
         Ok(())
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
-        self.check()?;
-        let mut payload = self.transport.spare.take(len);
-        fill(&mut Buffer(&mut payload));
-        self.transmit(handler, args, Body::Copy(&payload));
-        self.transport.spare.give(payload);
-        Ok(())
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        let there = self.allowed && !self.used && self.transport.known_status(self.to) == PeerStatus::Active;
+        if there { Ok(()) } else { Err(ReplyPathGone) }
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        self.transport.spare.take(len)
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.transport.spare.give(buffer);
     }
 
     fn detach(&mut self) -> PendingKey {
