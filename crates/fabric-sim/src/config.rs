@@ -145,14 +145,11 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] as [`Config::from_toml`], or says why the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let mut config: Self = parameters::from_file(path, |_| Ok(()))?;
-        if let Some(folder) = path.parent() {
+        let relative_to = |config: &mut Self, folder: &Path| {
             config.topology.relative_to(folder);
             config.placement.relative_to(folder);
-        }
-        config.check()?;
-        Ok(config)
+        };
+        parameters::from_file(path.as_ref(), relative_to, Self::check)
     }
 
     /// Checks that there can be such a machine.

@@ -155,14 +155,11 @@ impl<I: Interface> Machine<I> {
     /// # Errors
     /// As [`Machine::from_toml`], or says why the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let mut machine: Self = parameters::from_file(path, |_| Ok(()))?;
-        if let Some(folder) = path.parent() {
+        let relative_to = |machine: &mut Self, folder: &Path| {
             machine.topology.relative_to(folder);
             machine.placement.relative_to(folder);
-        }
-        machine.check()?;
-        Ok(machine)
+        };
+        parameters::from_file(path.as_ref(), relative_to, Self::check)
     }
 
     /// Checks that there can be such a machine.

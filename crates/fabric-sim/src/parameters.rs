@@ -23,21 +23,26 @@ pub fn from_toml<T: DeserializeOwned>(
     check(&table).map(|()| table)
 }
 
-/// Reads a table from a TOML file and checks it.
+/// Reads a table from a TOML file and checks it. `relative_to` makes the files that it names relative to its folder.
 ///
 /// # Errors
 /// [`ConfigError::File`] names the file and why it cannot be read; else what `check` finds wrong.
 pub fn from_file<T: DeserializeOwned>(
-    path: impl AsRef<Path>,
+    path: &Path,
+    relative_to: impl FnOnce(&mut T, &Path),
     check: impl FnOnce(&T) -> Result<(), ConfigError>,
 ) -> Result<T, ConfigError> {
-    let path = path.as_ref();
     let named = |error: &dyn Display| ConfigError::File(format!("{}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| named(&error))?;
-    from_toml(&text, check).map_err(|error| match error {
+    let mut table = from_toml(&text, |_| Ok(())).map_err(|error| match error {
         ConfigError::File(error) => named(&error),
         error => error,
-    })
+    })?;
+    if let Some(folder) = path.parent() {
+        relative_to(&mut table, folder);
+    }
+    check(&table)?;
+    Ok(table)
 }
 
 /// One of the tables of parameters that a crate has built in, by its name.
