@@ -65,6 +65,22 @@ fn note(of: u32, number: u64) -> u64 {
     NOTES + (u64::from(of) * OPERATIONS + number) * 8
 }
 
+/// What goes wrong on a machine, by a seed's choices.
+pub(crate) fn go_wrong(draw: &mut Draw, machine: &mut ExanetConfig) {
+    if draw.of(2) == 0 {
+        (machine.faults.loss, machine.faults.corruption, machine.faults.duplication) = (0.03, 0.02, 0.05);
+    }
+    if draw.of(2) == 0 {
+        (machine.faults.reordering, machine.faults.reorder_ns) = (0.3, 40_000.0);
+    }
+    if draw.of(2) == 0 {
+        machine.errors = PageFaults { page_faults: 0.2 };
+    }
+    if draw.of(3) == 0 {
+        machine.adversary = AdversarialTiming { jitter_ns: 3_000.0 };
+    }
+}
+
 /// The machine of a seed.
 fn machine(seed: u64, defect: Option<Mutation>) -> ExanetConfig {
     let mut draw = Draw::new(seed);
@@ -83,18 +99,7 @@ fn machine(seed: u64, defect: Option<Mutation>) -> ExanetConfig {
     machine.parameters.rdma.reads = draw.one(&[1, 16]);
     machine.parameters.retry.timeout_ns = 30_000.0;
     machine.faults.seed = seed;
-    if draw.of(2) == 0 {
-        (machine.faults.loss, machine.faults.corruption, machine.faults.duplication) = (0.03, 0.02, 0.05);
-    }
-    if draw.of(2) == 0 {
-        (machine.faults.reordering, machine.faults.reorder_ns) = (0.3, 40_000.0);
-    }
-    if draw.of(2) == 0 {
-        machine.errors = PageFaults { page_faults: 0.2 };
-    }
-    if draw.of(3) == 0 {
-        machine.adversary = AdversarialTiming { jitter_ns: 3_000.0 };
-    }
+    go_wrong(&mut draw, &mut machine);
     machine.deadline_ns = 1e9;
     machine.testing = Testing { defects: defect.map_or_else(Defects::default, Defects::of) };
     machine

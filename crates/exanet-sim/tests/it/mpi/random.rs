@@ -3,10 +3,11 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
+use crate::nic_model::go_wrong;
 use am_conformance::{Draw, chosen_seeds};
 use am_core::Span;
+use exanet_sim::ExanetConfig;
 use exanet_sim::mpi::{self, Buffer, Counts, Mpi, MpiConfig, MpiError, Protocol, Request, Status, WORLD};
-use exanet_sim::{AdversarialTiming, ExanetConfig, PageFaults};
 use fabric_sim::{Topology, splitmix64};
 
 const RANKS: u32 = 4;
@@ -29,18 +30,7 @@ fn machine(seed: u64) -> ExanetConfig {
     machine.parameters.rdma.reads = draw.one(&[1, 16]);
     machine.parameters.retry.timeout_ns = 30_000.0;
     machine.faults.seed = seed;
-    if draw.of(2) == 0 {
-        (machine.faults.loss, machine.faults.corruption, machine.faults.duplication) = (0.03, 0.02, 0.05);
-    }
-    if draw.of(2) == 0 {
-        (machine.faults.reordering, machine.faults.reorder_ns) = (0.3, 40_000.0);
-    }
-    if draw.of(2) == 0 {
-        machine.errors = PageFaults { page_faults: 0.2 };
-    }
-    if draw.of(3) == 0 {
-        machine.adversary = AdversarialTiming { jitter_ns: 3_000.0 };
-    }
+    go_wrong(&mut draw, &mut machine);
     machine.deadline_ns = 1e10;
     machine
 }
