@@ -1,9 +1,9 @@
 //! The way back to a requester.
 
-use super::codec::{Form, Kind};
+use super::codec::Kind;
 use super::send::Outgoing;
 use super::transport::Conduit;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::transport::{Body, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Peer, Words};
 
 /// A way back. Dropped unused it returns the request's credits by an automatic reply, also while a handler
@@ -36,10 +36,6 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
         Self { transport, to: key.to.0, chunk: key.tag as u32, cost: 0, replies: true, used: false }
     }
 
-    fn check(&self) -> Result<(), ReplyPathGone> {
-        self.transport.known_status(self.to).active().map_err(|_| ReplyPathGone)
-    }
-
     fn reply(&mut self, frame: &Outgoing<'_>) -> Result<(), ReplyPathGone> {
         self.check()?;
         self.used = true;
@@ -66,19 +62,16 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
         self.reply(&Outgoing { kind: Kind::Reply, form, handler, args, payload, at })
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
-        self.check()?;
-        let mut payload = [0; 4096];
-        fill(&mut Buffer(&mut payload[..len]));
-        let payload = &payload[..len];
-        self.reply(&Outgoing { kind: Kind::Reply, form: Form::Medium, handler, args, payload, at: 0 })
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.known_status(self.to).active().map_err(|_| ReplyPathGone)
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        self.transport.spare.take(len)
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.transport.spare.give(buffer);
     }
 
     fn detach(&mut self) -> PendingKey {

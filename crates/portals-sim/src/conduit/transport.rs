@@ -21,7 +21,7 @@ use am_core::transport::{
     RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Segment, Shape, Span, Words};
-use fabric_sim::conduit::Presence;
+use fabric_sim::conduit::{Presence, SpareBuffers};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -89,6 +89,8 @@ pub struct Conduit<'a> {
     pub(super) slots_left: u64,
     pub(super) send_slots: SendSlots,
     pub(super) staging: Staging,
+    /// Buffers of replies in the making.
+    pub(super) spare: SpareBuffers,
     pub(super) direct: Rc<RefCell<Direct>>,
     pub(super) peers: Peers,
     pub(super) ledger: Ledger,
@@ -167,6 +169,7 @@ impl<'a> Conduit<'a> {
             disabled: false,
             disabled_times: 0,
             resent: 0,
+            spare: SpareBuffers::default(),
             bare_given: 0,
             revoked: 0,
             dropped: 0,

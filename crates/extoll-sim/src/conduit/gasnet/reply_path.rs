@@ -2,7 +2,7 @@
 
 use super::header::{Kind, LongTarget};
 use super::transport::{Gasnet, Outgoing};
-use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::transport::{Body, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Category, Peer, Words};
 
 /// A way back. Dropped unused it owes the requester a bare credit, also while a handler unwinds.
@@ -53,10 +53,6 @@ impl<'t, 'a> ConduitReplyPath<'t, 'a> {
         u32::from(self.handling != 0 && self.transport.acknowledges(self.to))
     }
 
-    fn check(&self) -> Result<(), ReplyPathGone> {
-        self.transport.known_status(self.to).active().map_err(|_| ReplyPathGone)
-    }
-
     fn transmit(
         &mut self,
         category: Category,
@@ -98,20 +94,16 @@ impl ReplyPath for ConduitReplyPath<'_, '_> {
         self.transmit(body.category(), handler, args, payload, at)
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
-        self.check()?;
-        let mut payload = self.transport.buffers.spare.take(len);
-        fill(&mut Buffer(&mut payload));
-        let sent = self.transmit(Category::Medium, handler, args, &payload, 0);
-        self.transport.buffers.spare.give(payload);
-        sent
+    fn check(&self) -> Result<(), ReplyPathGone> {
+        self.transport.known_status(self.to).active().map_err(|_| ReplyPathGone)
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        self.transport.buffers.spare.take(len)
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.transport.buffers.spare.give(buffer);
     }
 
     fn detach(&mut self) -> PendingKey {

@@ -83,11 +83,10 @@ impl Gasnet<'_> {
         }
         let peer = self.peers.of(to.0);
         if peer.control.available() < control || peer.requests.available() < requests {
-            return Err(self.busy(if bytes.1 == 0 { Resource::RequestFrames } else { Resource::RequestBytes }));
+            return Err(self.busy(Resource::of_request(bytes.1)));
         }
         if peer.answers.take(reserve).is_err() {
-            let some = matches!(reply, ReplyBound::UpTo(1..));
-            return Err(self.busy(if some { Resource::ReplyBytes } else { Resource::ReplyFrames }));
+            return Err(self.busy(Resource::of_reply(reply)));
         }
         peer.requests.take(requests).expect("the room was seen a moment ago");
         peer.control.take(control).expect("the room was seen a moment ago");
