@@ -1,6 +1,6 @@
 //! Who is where: the network address of each process.
 
-use std::cell::RefCell;
+use fabric_sim::ProcessAddress;
 use std::fmt;
 
 /// Where a process is in the network.
@@ -18,38 +18,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// All processes of the machine, written while it is built.
-#[derive(Debug, Default)]
-pub(crate) struct Directory {
-    /// Per node: its ranks, in the order of their contexts.
-    nodes: RefCell<Vec<Vec<u32>>>,
-    /// Per rank.
-    addresses: RefCell<Vec<Option<Address>>>,
-}
-
-impl Directory {
-    pub(crate) fn add(&self, node: u32, ranks: &[u32]) {
-        let (mut nodes, mut addresses) = (self.nodes.borrow_mut(), self.addresses.borrow_mut());
-        let count = nodes.len().max(node as usize + 1);
-        nodes.resize(count, Vec::new());
-        nodes[node as usize] = ranks.to_vec();
-        for (context, rank) in ranks.iter().enumerate() {
-            let count = addresses.len().max(*rank as usize + 1);
-            addresses.resize(count, None);
-            addresses[*rank as usize] = Some(Address { node: node as u16, context: context as u8 });
-        }
+impl ProcessAddress for Address {
+    fn new(node: u32, process: u32) -> Self {
+        Self { node: node as u16, context: process as u8 }
     }
 
-    pub(crate) fn rank(&self, address: Address) -> Option<u32> {
-        self.nodes.borrow().get(usize::from(address.node))?.get(usize::from(address.context)).copied()
-    }
-
-    pub(crate) fn address(&self, rank: u32) -> Option<Address> {
-        self.addresses.borrow().get(rank as usize).copied().flatten()
-    }
-
-    /// Number of processes of a node.
-    pub(crate) fn processes(&self, node: u16) -> usize {
-        self.nodes.borrow().get(usize::from(node)).map_or(0, Vec::len)
+    fn place(self) -> (u32, u32) {
+        (self.node.into(), self.context.into())
     }
 }

@@ -1,6 +1,6 @@
 //! The interface of a node, as the simulation drives it: its processes, its units' stages, its timers.
 
-use super::address::{Address, Directory};
+use super::address::Address;
 use super::errors::Fault;
 use super::mutation::Defects;
 use super::packetizer::{Mailbox, Packetizer};
@@ -11,14 +11,14 @@ use super::wire::{Body, Content, ReadRequest, Wire};
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, PeerStatus, Span};
 use fabric_sim::bytes::Pool;
-use fabric_sim::{Device, DeviceContext, Packet, Stage};
+use fabric_sim::{Device, DeviceContext, Directory, Packet, Stage};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
 /// What all interfaces of a machine share.
 pub struct Shared {
-    pub(crate) directory: Directory,
+    pub(crate) directory: Directory<Address>,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,
     pub(crate) cut: Cut,
@@ -273,7 +273,7 @@ impl Exanet {
 
     /// Which of the node's processes a rank is.
     pub(super) fn local(&self, rank: u32) -> u32 {
-        let address = self.shared.directory.address(rank).expect("packets are for ranks of the job");
+        let address = self.shared.directory.of(rank);
         address.context.into()
     }
 

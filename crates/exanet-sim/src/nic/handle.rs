@@ -52,9 +52,9 @@ pub(crate) struct Glance {
 
 impl<'a> Nic<'a> {
     pub(crate) fn new(context: Context<'a, Exanet>, shared: Rc<Shared>) -> Self {
-        let address = shared.directory.address(context.rank()).expect("every rank has its place in the machine");
+        let address = shared.directory.of(context.rank());
         // The repair of losses uses what the rank's sending passes.
-        let alone = !shared.lossy && shared.directory.processes(address.node) == 1;
+        let alone = !shared.lossy && shared.directory.processes(address.node.into()) == 1;
         Self { handle: Handle::new(context, address.context.into(), alone), shared }
     }
 

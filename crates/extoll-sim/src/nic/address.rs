@@ -1,6 +1,6 @@
 //! Who is where: the network address of each process.
 
-use std::cell::RefCell;
+use fabric_sim::ProcessAddress;
 use std::fmt;
 
 /// Where a process is in the network.
@@ -18,39 +18,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// All processes of the machine, written while it is built.
-#[derive(Debug, Default)]
-pub(crate) struct Directory {
-    /// Per node: its ranks, in the order of their vpids.
-    nodes: RefCell<Vec<Vec<u32>>>,
-    /// Per rank.
-    addresses: RefCell<Vec<Option<Address>>>,
-}
-
-impl Directory {
-    pub(crate) fn add(&self, node: u32, ranks: &[u32]) {
-        let mut nodes = self.nodes.borrow_mut();
-        let mut addresses = self.addresses.borrow_mut();
-        let count = nodes.len().max(node as usize + 1);
-        nodes.resize(count, Vec::new());
-        nodes[node as usize] = ranks.to_vec();
-        for (vpid, rank) in ranks.iter().enumerate() {
-            let count = addresses.len().max(*rank as usize + 1);
-            addresses.resize(count, None);
-            addresses[*rank as usize] = Some(Address { node: node as u16, vpid: vpid as u8 });
-        }
+impl ProcessAddress for Address {
+    fn new(node: u32, process: u32) -> Self {
+        Self { node: node as u16, vpid: process as u8 }
     }
 
-    pub(crate) fn rank(&self, address: Address) -> Option<u32> {
-        self.nodes.borrow().get(usize::from(address.node))?.get(usize::from(address.vpid)).copied()
-    }
-
-    /// Processes of a node; 0 if there is no such node.
-    pub(crate) fn processes(&self, node: u16) -> usize {
-        self.nodes.borrow().get(usize::from(node)).map_or(0, Vec::len)
-    }
-
-    pub(crate) fn address(&self, rank: u32) -> Option<Address> {
-        self.addresses.borrow().get(rank as usize).copied().flatten()
+    fn place(self) -> (u32, u32) {
+        (self.node.into(), self.vpid.into())
     }
 }

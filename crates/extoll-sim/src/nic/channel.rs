@@ -191,7 +191,7 @@ impl Extoll {
         let make = || Inbound {
             local,
             from,
-            address: directory.address(from).expect("senders are ranks of the job"),
+            address: directory.of(from),
             channel,
             receiver: Receiver::default(),
             last: Instant(0),

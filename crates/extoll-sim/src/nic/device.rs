@@ -1,6 +1,6 @@
 //! The interface of a node, as the simulation drives it: its processes, its units' stages, its timers.
 
-use super::address::{Address, Directory};
+use super::address::Address;
 use super::channel::{Body, Channel, Frame, Inbound, Outbound, Wire};
 use super::memory::Registrable;
 use super::mutation::Defects;
@@ -13,7 +13,7 @@ use super::velo::unit::Post;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
 use fabric_sim::bytes::Pool;
-use fabric_sim::{Device, DeviceContext, Packet, Stage};
+use fabric_sim::{Device, DeviceContext, Directory, Packet, Stage};
 use std::rc::Rc;
 
 /// Whether a process has opened its port.
@@ -35,7 +35,7 @@ pub(crate) struct TimingLimits {
 
 /// What all interfaces of a machine share.
 pub struct Shared {
-    pub(crate) directory: Directory,
+    pub(crate) directory: Directory<Address>,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,
     pub(crate) pace: Pace,
@@ -136,7 +136,7 @@ impl Extoll {
 
     /// Which of the node's processes a rank is.
     pub(super) fn local(&self, rank: u32) -> u32 {
-        let address = self.shared.directory.address(rank).expect("packets are for ranks of the job");
+        let address = self.shared.directory.of(rank);
         u32::from(address.vpid)
     }
 

@@ -40,9 +40,9 @@ impl<'a> Deref for Nic<'a> {
 
 impl<'a> Nic<'a> {
     pub(crate) fn new(context: Context<'a, Extoll>, shared: Rc<Shared>) -> Self {
-        let address = shared.directory.address(context.rank()).expect("every rank has its place in the machine");
+        let address = shared.directory.of(context.rank());
         // The repair of losses may use what the rank's sending passes.
-        let alone = !shared.lossy && shared.directory.processes(address.node) == 1;
+        let alone = !shared.lossy && shared.directory.processes(address.node.into()) == 1;
         let local = u32::from(address.vpid);
         let valid = context.local(|device, _| device.processes[local as usize].post.valid.clone());
         Self { handle: Handle::new(context, local, alone), shared, valid }

@@ -1,7 +1,7 @@
 //! The interface of a node, as the simulation drives it: its processes, its engines, what arrives, who sleeps.
 
 use super::HostMemory;
-use super::directory::{Directory, ProcessId};
+use super::directory::ProcessId;
 use super::mutation::Defects;
 use super::p3::engine::ALL;
 use super::wire::{Body, Wire};
@@ -10,14 +10,14 @@ use crate::model::{Costs, Parameters};
 use am_core::segment::Memory;
 use am_core::{Instant, Span};
 use fabric_sim::bytes::{Bytes, Pool};
-use fabric_sim::{Device, DeviceContext, Outgoing, Packet, PacketId, Stage};
+use fabric_sim::{Device, DeviceContext, Directory, Outgoing, Packet, PacketId, Stage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 /// What all interfaces of a machine share.
 pub struct Shared {
-    pub(crate) directory: Directory,
+    pub(crate) directory: Directory<ProcessId>,
     pub(crate) parameters: Parameters,
     pub(crate) costs: Costs,
     /// The longest additional time of an [`AdversarialTiming`](crate::AdversarialTiming), in picoseconds.

@@ -57,7 +57,7 @@ impl<'a> Nic<'a> {
 
     /// The identity of a rank's process; `None` outside the job.
     pub fn id(&self, rank: u32) -> Option<ProcessId> {
-        self.shared.directory.id(rank)
+        self.shared.directory.address(rank)
     }
 
     /// The rank of a process, if there is one.

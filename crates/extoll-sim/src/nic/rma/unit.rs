@@ -115,7 +115,7 @@ impl Extoll {
 
     pub(crate) fn rma_connect(&mut self, local: u32, to: Address) -> Result<Connection, RmaError> {
         self.opened(local)?;
-        if self.shared.directory.processes(to.node) == 0 {
+        if self.shared.directory.processes(to.node.into()) == 0 {
             return Err(RmaError::NoRoute { node: to.node });
         }
         let found = self.shared.directory.rank(to);
@@ -383,7 +383,7 @@ impl Extoll {
     }
 
     fn address(&self, rank: u32) -> Address {
-        self.shared.directory.address(rank).expect("partners are ranks of the job")
+        self.shared.directory.of(rank)
     }
 
     fn fail(&mut self, local: u32, partner: u32, command: Command, fault: AtuFault) {
