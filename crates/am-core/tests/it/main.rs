@@ -13,6 +13,7 @@ mod paced;
 mod shared;
 mod stall;
 mod timers;
+mod wording;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
 #[global_allocator]
