@@ -376,6 +376,31 @@ mod tests {
         assert_eq!(job.board.status(2), DIED);
     }
 
+    /// Without descriptors a death takes as long as the watch sleeps, and a row of them a few times as long: far
+    /// less than a second.
+    #[test]
+    fn scarce_descriptors_hide_no_death_for_long() {
+        const RANKS: usize = 40;
+        let job = Job::create(&JobConfig::new(RANKS as u32)).expect("memory is there");
+        let mut members: Vec<Member> = (1..RANKS).map(|peer| Member::join(&job, peer)).collect();
+        let (mut watcher, stop) = watcher(&job, 0);
+        watcher.system.full.set(true);
+        let died = || (1..RANKS).filter(|peer| job.board.status(*peer) == DIED).count();
+        let mut round = || {
+            assert_eq!(watcher.review(), Again::InMillis(INTERVAL));
+            assert!(!watcher.wait(&stop, Again::InMillis(1)));
+        };
+        round();
+        assert_eq!(died(), 0);
+        members.iter_mut().for_each(|member| member.0.kill().expect("it runs"));
+        members.iter().for_each(|member| ended(&member.0));
+        // All that it watches at once, then those beyond them.
+        for expected in [PLACES, 2 * PLACES, RANKS - 1] {
+            round();
+            assert_eq!(died(), expected);
+        }
+    }
+
     #[test]
     fn descriptors_are_used_once_there_are_some() {
         let job = Job::create(&JobConfig::new(2)).expect("memory is there");
