@@ -314,3 +314,34 @@ fn messages_that_wait_are_no_reason_to_look_again() {
     });
     runtime.block_on(asker).unwrap();
 }
+
+/// A wait of which every poll finds something ends at its time-out, too: a rank that never stops sending to
+/// itself.
+#[test]
+fn steady_traffic_keeps_no_wait_from_its_timeout() {
+    // Far more than can be handled in the time-out's 20 ms, and handled in seconds.
+    const MOST: u64 = 5_000_000;
+    let job = Arc::new(LocalJob::new(1).unwrap());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut handlers = Handlers::<u64>::new();
+        let note = handlers.one_way("note", |noted: &mut u64, _, (), _| {
+            *noted += 1;
+            // No await is left to fail at: such a wait never gives its thread back.
+            assert!(*noted < MOST, "the wait does not end");
+        });
+        let note = note.unwrap();
+        handlers.progress(move |noted, outbox| {
+            if *noted != 0 {
+                let _ = outbox.try_request(Rank(0), note, ());
+            }
+            Ok(am_core::layer::Progress::Idle)
+        });
+        let mut endpoint = AsyncEndpoint::attach(job.join_tokio(0).unwrap(), handlers, 0).unwrap();
+        endpoint.endpoint().set_timeout(Span::from_millis(20));
+        endpoint.request(Rank(0), note, ()).await.unwrap();
+        let waited = endpoint.wait_until(|_| false).await;
+        assert!(matches!(waited, Err(WaitError::TimedOut(_))), "{waited:?}");
+        assert!(*endpoint.state() > 100, "{} messages are no steady traffic", endpoint.state());
+    });
+}
