@@ -232,6 +232,7 @@ impl ControlLinks {
     }
 
     /// Whether the rank of this place has not hung up.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_open(&self, place: usize) -> bool {
         self.links.get(place).is_some_and(Option::is_some)
     }
