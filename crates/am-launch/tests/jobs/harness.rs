@@ -44,7 +44,7 @@ const WAITING: [&str; 15] = [
 pub(crate) fn run(tests: &[Test]) -> ExitCode {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(8);
+    arguments.test_threads.get_or_insert(6);
     // The full profile, which takes minutes, has the tests whose names say so.
     let trial = |(name, test): &Test| {
         let test = *test;

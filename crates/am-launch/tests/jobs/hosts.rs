@@ -253,10 +253,10 @@ fn stopped_and_continued() {
 /// Who reads the output may take longer than ranks, agents and launcher need for everything else.
 fn slow_reader() {
     for flags in [&["-n", "2"][..], &["-n", "2", "-p"]] {
-        let mut command = two_hosts(&[flags, &["--lost-after", "0.4", "--grace", "0"]].concat());
+        let mut command = two_hosts(&[flags, &["--lost-after", "1.5", "--grace", "0"]].concat());
         command.args(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' '\\n'"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("amrun");
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(3000));
         let mut out = Vec::new();
         child.stdout.take().expect("piped").read_to_end(&mut out).expect("output");
         assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 6_000_000, "{flags:?}");
