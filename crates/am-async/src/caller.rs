@@ -7,6 +7,7 @@ use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
 use crate::outcome::{Denied, Due, Outcome, Polled};
 use crate::shared::Shared;
 use crate::trace::{self, Trace};
+use crate::tree::Relay;
 use crate::wire::Header;
 use am_core::slab::Key;
 use am_core::{Address, Destination, Instant, Span};
@@ -111,6 +112,13 @@ impl Caller {
         self.clone().part_of(Some(span))
     }
 
+    /// The method that passes requests on along a tree, which is the last one.
+    pub(crate) fn relay(&self) -> Relay {
+        let methods = &self.shared.methods;
+        let digest = methods.last().map_or(0, |known| known.digest);
+        Relay::new(MethodId { index: methods.len().saturating_sub(1) as u16, digest })
+    }
+
     fn due(&self) -> Due {
         match (self.deadline, self.timeout) {
             (Some(at), None) => Due::At(at),
@@ -161,8 +169,19 @@ impl Caller {
     ///
     /// What can be wrong is the future's to tell.
     pub fn call<M: Callable>(&self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
-        let to = to.address();
-        let begun = self.begin(to, method.id(), 0, false, |into| M::encode(request, into));
+        self.call_as(to.address(), method.id(), 0, |into| M::encode(request, into))
+    }
+
+    /// [`Caller::call`] of a method whose request is written so.
+    #[inline]
+    pub(crate) fn call_as<M: Callable>(
+        &self,
+        to: Address,
+        id: MethodId,
+        flags: u16,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
+    ) -> Call<M> {
+        let begun = self.begin(to, id, flags, false, encode);
         let (key, error, span) = match begun {
             Ok((key, span)) => (Some(key), None, span),
             Err(error) => (None, Some(error), trace::Span::default()),
@@ -354,6 +373,11 @@ impl<M: Callable> Call<M> {
     /// Whether the answer, or an error, is there.
     pub fn is_ready(&self) -> bool {
         self.key.is_none_or(|key| self.shared.table().is_done(key))
+    }
+
+    /// The time that it has, if that was given as a span.
+    pub(crate) fn time(&self) -> Option<Span> {
+        self.timeout
     }
 
     /// The answer, if it is there. Once it was handed out, there is none.

@@ -20,6 +20,8 @@ pub struct CallConfig {
     /// Answers of a stream that may be under way to this rank before the first of them has been taken, at least 1; and answers of a
     /// stream that may wait here for the network.
     pub stream_window: u32,
+    /// Requests at least so long, in bytes, that [`Caller::call_each`](crate::Caller::call_each) has for five ranks or more go along a tree.
+    pub tree_bytes: u32,
     /// Whether calls are counted and timed: [`Caller::metrics`](crate::Caller::metrics). Of the feature `metrics`.
     #[cfg(feature = "metrics")]
     pub metrics: bool,
@@ -30,8 +32,8 @@ pub struct CallConfig {
 }
 
 impl CallConfig {
-    /// 1024 calls per peer, 8192 in all, 4096 tasks, requests and answers of up to 64 MiB, of which 128 MiB may be on their way, and 32
-    /// answers of a stream.
+    /// 1024 calls per peer, 8192 in all, 4096 tasks, requests and answers of up to 64 MiB, of which 128 MiB may be on their way, 32
+    /// answers of a stream, and trees for requests of 64 KiB.
     pub const fn new() -> Self {
         Self {
             calls_per_peer: 1024,
@@ -40,6 +42,7 @@ impl CallConfig {
             max_bytes: 64 << 20,
             receive_bytes: 128 << 20,
             stream_window: 32,
+            tree_bytes: 64 << 10,
             #[cfg(feature = "metrics")]
             metrics: false,
             #[cfg(feature = "tracing")]
@@ -86,6 +89,13 @@ impl CallConfig {
     #[must_use]
     pub const fn stream_window(mut self, answers: u32) -> Self {
         self.stream_window = answers;
+        self
+    }
+
+    /// Sets the length in bytes from which on a request to many ranks goes along a tree.
+    #[must_use]
+    pub const fn tree_bytes(mut self, bytes: u32) -> Self {
+        self.tree_bytes = bytes;
         self
     }
 

@@ -1,12 +1,16 @@
 //! Groups of calls: one request to many ranks, and futures of which a bounded number is under way.
 
 use crate::caller::{Call, Caller};
+use crate::config::CallConfig;
 use crate::error::CallError;
 use crate::layer::Calls;
-use crate::method::Callable;
-use am_core::{Destination, Endpoint, HasLayer, Transport};
+use crate::method::{Callable, MethodId};
+use crate::table::Table;
+use crate::tree::{self, Branch};
+use am_core::{Address, Destination, Endpoint, HasLayer, Transport};
 use std::fmt;
 use std::pin::Pin;
+use std::sync::MutexGuard;
 use std::task::{Context, Poll};
 
 type CallResult<M> = Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>;
@@ -14,6 +18,11 @@ type CallResult<M> = Result<<M as Callable>::Response, CallError<<M as Callable>
 impl Caller {
     /// Calls a method with one request on each of some ranks, all at once; the future yields their outcomes in the same order. A call that
     /// fails leaves the others as they are. Dropping the future cancels what has not ended. Allocates.
+    ///
+    /// A long request to five ranks or more ([`CallConfig::tree_bytes`]) goes along a tree: ranks that have got it pass it on, and run the
+    /// method for its caller, which [`Origin::source`](crate::Origin::source) names as ever. What differs then: a rank that is lost before it
+    /// has passed the request on, or that refuses to, ends the calls to all ranks below it with an error that names it; and the answers of
+    /// the ranks below one are together at most as long as [`CallConfig::max_bytes`], beyond which all of them fail.
     ///
     /// ```
     /// use am_async::{CallEndpoint, Calls, Failure, Methods};
@@ -38,18 +47,48 @@ impl Caller {
         method: M,
         request: &M::Request,
     ) -> CallEach<M> {
-        let calls: Vec<Call<M>> = to.into_iter().map(|to| self.call(to, method, request)).collect();
-        let outcomes = Vec::with_capacity(calls.len());
-        CallEach { calls: calls.into_iter(), first: None, outcomes }
+        let to: Vec<Address> = to.into_iter().map(Destination::address).collect();
+        let outcomes = Vec::with_capacity(to.len());
+        let parts: Vec<Part<M>> = match self.along_tree(&to, method, request) {
+            Some(branches) => branches.into_iter().map(Part::Many).collect(),
+            None => to.into_iter().map(|to| Part::One(self.call(to, method, request))).collect(),
+        };
+        CallEach { parts: parts.into_iter(), first: None, outcomes }
     }
+
+    /// Sends a request along a tree, if it is worth that.
+    fn along_tree<M: Callable>(&self, to: &[Address], method: M, request: &M::Request) -> Option<Vec<Branch>> {
+        if to.len() < tree::RANKS {
+            return None;
+        }
+        let CallConfig { tree_bytes, max_bytes, .. } = self.shared().table().config;
+        let mut bytes = Vec::new();
+        // What is wrong with a request or a destination, each call tells for itself.
+        M::encode(request, &mut bytes).ok()?;
+        let long =
+            bytes.len() >= tree_bytes as usize && bytes.len() + tree::overhead(to.len()) <= max_bytes as usize;
+        let known = |id: MethodId| {
+            let known = self.shared().methods.get(usize::from(id.index));
+            known.is_some_and(|known| known.digest == id.digest)
+        };
+        let all = |table: MutexGuard<'_, Table>| to.iter().all(|to| table.has(*to));
+        let tree = long && known(method.id()) && all(self.shared().table());
+        tree.then(|| tree::branches(self, None, method.id(), to, bytes))
+    }
+}
+
+/// A call, or those of a part of a tree.
+enum Part<M: Callable> {
+    One(Call<M>),
+    Many(Branch),
 }
 
 /// The outcomes of calls to several ranks; see [`Caller::call_each`].
 #[must_use = "dropped calls are cancelled"]
 pub struct CallEach<M: Callable> {
-    calls: std::vec::IntoIter<Call<M>>,
+    parts: std::vec::IntoIter<Part<M>>,
     /// The first that has not ended.
-    first: Option<Call<M>>,
+    first: Option<Part<M>>,
     outcomes: Vec<CallResult<M>>,
 }
 
@@ -67,13 +106,26 @@ impl<M: Callable> Future for CallEach<M> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let each = self.get_mut();
         // All of them are under way: it takes no longer to wait for one after the other.
-        while let Some(mut call) = each.first.take().or_else(|| each.calls.next()) {
-            match Pin::new(&mut call).poll(context) {
-                Poll::Ready(outcome) => each.outcomes.push(outcome),
-                Poll::Pending => {
-                    each.first = Some(call);
-                    return Poll::Pending;
-                }
+        while let Some(mut part) = each.first.take().or_else(|| each.parts.next()) {
+            let ended = match &mut part {
+                Part::One(call) => match Pin::new(call).poll(context) {
+                    Poll::Ready(outcome) => {
+                        each.outcomes.push(outcome);
+                        true
+                    }
+                    Poll::Pending => false,
+                },
+                Part::Many(branch) => match branch.take::<M>(context.waker()) {
+                    Some(outcomes) => {
+                        each.outcomes.extend(outcomes);
+                        true
+                    }
+                    None => false,
+                },
+            };
+            if !ended {
+                each.first = Some(part);
+                return Poll::Pending;
             }
         }
         Poll::Ready(std::mem::take(&mut each.outcomes))
@@ -89,8 +141,17 @@ impl<M: Callable> CallEach<M> {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Vec<CallResult<M>> {
-        let Self { calls, first, mut outcomes } = self;
-        outcomes.extend(first.into_iter().chain(calls).map(|call| call.wait(endpoint)));
+        let Self { parts, first, mut outcomes } = self;
+        for part in first.into_iter().chain(parts) {
+            match part {
+                Part::One(call) => outcomes.push(call.wait(endpoint)),
+                Part::Many(branch) => {
+                    let (ranks, call) = branch.into_parts();
+                    let after = call.time();
+                    outcomes.extend(Branch::results::<M>(&ranks, after, call.wait(endpoint)));
+                }
+            }
+        }
         outcomes
     }
 }

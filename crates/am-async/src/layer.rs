@@ -12,6 +12,7 @@ use crate::server::Server;
 use crate::shared::{Known, Ready, Shared};
 use crate::task::{Arrived, Dispatch, Dispatched, Taken};
 use crate::trace::Tracer;
+use crate::tree;
 use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, measures, read_measures};
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::slab::Key;
@@ -124,10 +125,11 @@ impl<W: Send + 'static> Calls<W> {
     /// [`RegisterError`] if the layer is there already, or the table is full.
     pub fn register_with<S: HasLayer<Self>>(
         handlers: &mut Handlers<S>,
-        methods: Methods<W>,
+        mut methods: Methods<W>,
         world: W,
         config: CallConfig,
     ) -> Result<Self, RegisterError> {
+        methods.asynchronous(tree::NAME, tree::relay)?;
         let mut layer = handlers.layer::<Self>("calls")?;
         #[cfg(feature = "tracing")]
         if config.tracing {
@@ -441,6 +443,7 @@ impl<W: Send + 'static> Calls<W> {
             let largest = all().map(|to| room(outbox, to, ANSWER)).min().unwrap_or(0);
             let ordered = all().all(|to| outbox.limits(to).is_some_and(|limits| limits.ordered));
             server.set_network(largest, ordered);
+            server.me = Some(outbox.address());
             environment.shared.tracer.is_at(outbox.address());
         }
         for timer in server.old_timers.drain(..) {

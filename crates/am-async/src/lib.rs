@@ -8,6 +8,7 @@
 //! | [`CallEndpoint`] | calls of an [`Endpoint`](am_core::Endpoint): blocking waits, and futures that it runs |
 //! | [`Caller`], [`Call`], [`Answers`] | calls under way, deadlines, retries, streams; from any thread |
 //! | [`CallEach`], [`join`] | one request to many ranks; a bounded number of futures under way |
+//! | [`DistObject`], [`Objects`], [`Update`] | objects of which every rank has a value, fetched and changed by calls |
 //! | [`Driver`], [`drive`] | a task of tokio, or of any executor, that serves an endpoint |
 //! | `metrics` | counters and latencies by method, as a table, JSON and in Prometheus' format; feature `metrics` |
 //! | `TraceContext`, `Caller::traced` | spans of the crate `tracing` that cross ranks ([`CallConfig`]); feature `tracing` |
@@ -105,6 +106,7 @@ mod method;
 mod methods;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod objects;
 mod outcome;
 mod room;
 mod run;
@@ -117,6 +119,7 @@ mod timers;
 #[cfg(feature = "tower")]
 mod tower;
 mod trace;
+mod tree;
 mod wake_up;
 mod wire;
 
@@ -129,6 +132,7 @@ pub use groups::{CallEach, Join, join};
 pub use layer::Calls;
 pub use method::{Callable, Idempotent, Malformed, Method, MethodId, PlainValue, SliceMethod, StreamMethod};
 pub use methods::{Limited, Methods, SliceAnswer};
+pub use objects::{DistObject, Objects, Update};
 pub use run::CallEndpoint;
 pub use stream::{Sink, SinkError};
 #[cfg(feature = "tower")]

@@ -11,6 +11,7 @@ use crate::shared::{Ready, TaskWaker};
 use crate::stream::AnswerQueue;
 use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
 use crate::trace::Tracer;
+use crate::tree::opened;
 use crate::wire::{Header, Status, Verdict, numbers};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
@@ -64,6 +65,7 @@ pub(crate) struct Server<W> {
     /// Whether messages of a pair keep their order everywhere.
     ordered: bool,
     network_known: bool,
+    pub(crate) me: Option<Address>,
     /// Deadlines for which timers are to be set, and timers that are to be taken back.
     pub(crate) new_timers: Vec<(Key, Span)>,
     pub(crate) old_timers: Vec<Key>,
@@ -101,6 +103,7 @@ impl<W: Send + 'static> Server<W> {
             largest: Arc::new(AtomicU64::new(0)),
             ordered: false,
             network_known: false,
+            me: None,
             new_timers: Vec::new(),
             old_timers: Vec::new(),
         }
@@ -171,6 +174,7 @@ impl<W: Send + 'static> Server<W> {
             let Some((trace, request)) = self.tracer.open(request) else { return bad };
             let (span, trace) = self.tracer.serve(trace, header.method, from);
             let origin = Origin::new(from, left, trace);
+            let Some((origin, request)) = opened(header, origin, self.me, request) else { return bad };
             let asked = Asked { origin, request, environment, answer_queue: None, deadline: None };
             let _entered = span.enter();
             return match method.code.begin(Some(world), asked, answer) {
@@ -207,10 +211,13 @@ impl<W: Send + 'static> Server<W> {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let method = &mut self.methods[usize::from(header.method)];
         let mut answer = buffers::take_for(if method.later { 0 } else { method.expected });
-        let begun = match self.tracer.open(&request) {
-            Some((trace, request)) => {
-                let (span, trace) = self.tracer.serve(trace, header.method, from);
-                let origin = Origin::new(from, left, trace);
+        let request_of = self.tracer.open(&request).and_then(|(trace, request)| {
+            let (span, trace) = self.tracer.serve(trace, header.method, from);
+            let (origin, request) = opened(header, Origin::new(from, left, trace), self.me, request)?;
+            Some((span, origin, request))
+        });
+        let begun = match request_of {
+            Some((span, origin, request)) => {
                 let asked = Asked { origin, request, environment, answer_queue: answer_queue.as_ref(), deadline };
                 let begun = {
                     let _entered = span.enter();

@@ -163,6 +163,16 @@ impl Table {
         }
     }
 
+    /// Whether there is such an endpoint.
+    pub(crate) fn has(&self, to: Address) -> bool {
+        self.shape.is_some_and(|shape| shape.peer(to).is_some())
+    }
+
+    /// The job's shape, once it is known.
+    pub(crate) fn shape(&self) -> Option<Shape> {
+        self.shape
+    }
+
     /// Calls that have a slot: queued, under way, or answered and not yet taken.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()

@@ -17,6 +17,8 @@ impl Header {
     pub(crate) const LONG: u16 = 4;
     /// There may be several answers.
     pub(crate) const STREAM: u16 = 8;
+    /// A rank calls itself for another one, which the request names.
+    pub(crate) const ON_BEHALF: u16 = 16;
 
     pub(crate) const fn new(id: MethodId, flags: u16) -> Self {
         Self { method: id.index, flags, digest: id.digest }

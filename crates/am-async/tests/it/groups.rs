@@ -1,9 +1,13 @@
 //! One request to many ranks, and a bounded number of futures under way.
 
-use crate::support::{simple, until_dropped};
-use am_async::{CallEndpoint, CallError, join};
-use am_core::{Rank, Span};
+use crate::support::{World, attach, simple, until_dropped};
+use am_async::{CallConfig, CallEndpoint, CallError, Calls, Context, Failure, Methods, join};
+use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::{Endpoint, Handlers, Rank, Span};
 use std::cell::Cell;
+use std::fmt::Debug;
+use std::panic::resume_unwind;
+use std::sync::Barrier;
 
 #[test]
 fn one_request_goes_to_all() {
@@ -24,6 +28,136 @@ fn one_request_goes_to_all() {
         drop(endpoint.caller().call_each(all(), handles.never, &()));
         (0..3).for_each(|rank| until_dropped(endpoint, handles, Rank(rank)));
         assert_eq!(endpoint.caller().held(), 0);
+    });
+}
+
+/// Along a tree, requests end as they do straight: answers, errors, panics, and who is said to have called.
+#[test]
+fn a_tree_makes_no_difference() {
+    let straight = outcomes(u32::MAX);
+    assert_eq!(straight.len(), 5);
+    assert_eq!(straight, outcomes(0));
+}
+
+fn outcomes(tree_bytes: u32) -> Vec<Vec<String>> {
+    let transports = network(11, LoopbackConfig::default().medium(512));
+    let attach = |me: u32, transport: Loopback| {
+        let mut methods = Methods::<u32>::new();
+        let name = methods.function("name", |me: &mut u32, origin, text: String| match *me {
+            3 => Err(Failure::new("no name")),
+            5 => resume_unwind(Box::new("on purpose".to_owned())),
+            me => Ok(format!("{me} for {}: {}", origin.source, text.len())),
+        });
+        let later = methods.asynchronous("later", |context: Context<u32>, text: String| async move {
+            let source = context.origin().source;
+            let me = context.with(|me| *me);
+            context.sleep(Span::from_micros(u64::from(me))).await;
+            if me == 4 {
+                return std::future::pending().await;
+            }
+            Ok::<_, Failure>((me, source.rank.0, text))
+        });
+        let later = later.unwrap();
+        methods.limit(&later, 1);
+        let double = methods.slices("double", |_, origin, values: &[f64], answer| {
+            answer.extend(values.iter().map(|value| 2.0 * value + f64::from(origin.source.rank.0)));
+            Ok::<_, Failure>(())
+        });
+        let handles = (name.unwrap(), later, double.unwrap());
+        let mut handlers = Handlers::new();
+        let config = CallConfig::new().tree_bytes(tree_bytes);
+        let calls = Calls::register_with(&mut handlers, methods, me, config).unwrap();
+        (Endpoint::attach(transport, handlers, calls).unwrap(), handles)
+    };
+    std::thread::scope(|scope| {
+        let ranks = (0..).zip(transports).map(|(me, transport)| {
+            scope.spawn(move || {
+                let (mut endpoint, (name, later, double)) = attach(me, transport);
+                if endpoint.rank() != Rank(7) {
+                    endpoint.finish().unwrap();
+                    return Vec::new();
+                }
+                let all = || [7, 0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 3].map(Rank);
+                let caller = endpoint.caller();
+                let text = "x".repeat(3000);
+                let mut seen = vec![debug(&caller.call_each(all(), name, &text).wait(&mut endpoint))];
+                let values: Vec<f64> = (0..500).map(f64::from).collect();
+                seen.push(debug(&caller.call_each(all(), double, &values).wait(&mut endpoint)));
+                // As a future, with a deadline that the tree keeps.
+                let hurried = caller.timeout(Span::from_secs(300));
+                let others = || all().into_iter().take(11).filter(|rank| *rank != Rank(4));
+                let each = endpoint.run(|_| hurried.call_each(others(), later, &text)).unwrap();
+                seen.push(debug(&each));
+                let late = caller.timeout(Span::from_millis(50)).call_each([4; 5].map(Rank), later, &text);
+                let late = late.wait(&mut endpoint);
+                // All but one are refused, or end with those that wait for it.
+                assert!(late.iter().all(|outcome| outcome.is_err()), "{late:?}");
+                // A rank that there is not, and nobody at all.
+                let beyond = caller.call_each((6..12).map(Rank), name, &text).wait(&mut endpoint);
+                seen.push(debug(&beyond));
+                seen.push(debug(&caller.call_each([0; 0].map(Rank), name, &text).wait(&mut endpoint)));
+                // What is dropped is cancelled everywhere.
+                drop(caller.call_each(others(), later, &text));
+                while caller.held() != 0 {
+                    endpoint.poll().unwrap();
+                }
+                endpoint.finish().unwrap();
+                seen
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().flat_map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn debug(outcomes: &[impl Debug]) -> Vec<String> {
+    outcomes.iter().map(|outcome| format!("{outcome:?}")).collect()
+}
+
+/// A rank that is lost takes with it what it would have passed on: all outcomes come, and those that fail name it.
+#[test]
+fn a_tree_without_a_rank_ends() {
+    let transports = network(9, LoopbackConfig::default().medium(512));
+    let attached = &Barrier::new(9);
+    std::thread::scope(|scope| {
+        for transport in transports {
+            scope.spawn(move || {
+                let config = CallConfig::new().tree_bytes(0);
+                let (mut endpoint, handles) = attach(transport, config);
+                attached.wait();
+                match endpoint.rank() {
+                    Rank(4) => drop(endpoint),
+                    Rank(0) => {
+                        let call = endpoint.call(Rank(4), handles.never, &());
+                        call.wait(&mut endpoint).unwrap_err();
+                        endpoint.acknowledge_loss(Rank(4));
+                        let bytes = vec![1; 2000];
+                        let all = (1..9).map(Rank);
+                        let each = endpoint.caller().call_each(all, handles.bytes, &bytes).wait(&mut endpoint);
+                        for (rank, outcome) in (1..).zip(&each) {
+                            match outcome {
+                                Ok(answer) => assert!(*answer == bytes && rank != 4),
+                                Err(error) => {
+                                    assert_eq!(error.loss().map(|(rank, _)| rank), Some(Rank(4)), "{error}");
+                                    assert!(rank >= 4);
+                                }
+                            }
+                        }
+                        assert_eq!((each.len(), each[0].is_ok(), each[3].is_ok()), (8, true, false));
+                        for rank in [1, 2, 3, 5, 6, 7, 8].map(Rank) {
+                            endpoint.call(rank, handles.add, &1).wait(&mut endpoint).unwrap();
+                        }
+                        endpoint.leave();
+                    }
+                    _ => {
+                        while endpoint.layer::<Calls<World>>().world().total == 0 {
+                            let _ = endpoint.poll();
+                        }
+                        endpoint.leave();
+                    }
+                }
+            });
+        }
     });
 }
 

@@ -6,6 +6,7 @@ mod groups;
 mod leaks;
 mod limits;
 mod metrics;
+mod objects;
 mod on_tokio;
 mod services;
 mod spans;

@@ -9,6 +9,7 @@ mod all_to_all;
 mod arguments;
 mod arrays;
 mod bad_input;
+mod call_groups;
 mod calls;
 mod collectives;
 mod direct;
@@ -138,6 +139,7 @@ suite! {
     (23, "messages-lost", "a rank is lost in a step of a protocol", SEVERAL.unwinds(), messages_lost::lost),
     (24, "calls", "calls of all kinds against a model", PLAIN, calls::modelled),
     (24, "calls-smallest", "the same, smallest buffers", SMALLEST, calls::modelled),
+    (24, "calls-groups", "requests along trees, distributed objects", PLAIN, call_groups::groups),
     (24, "calls-lost", "a rank panics amid calls", SEVERAL.unwinds(), calls::lost),
 }
 
