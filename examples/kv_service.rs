@@ -9,7 +9,7 @@ use active_messages::prelude::*;
 use lab::workload::scramble;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fmt;
+use std::{fmt, process};
 
 #[derive(Serialize, Deserialize)]
 struct Entry {
@@ -67,6 +67,7 @@ impl Program for KeyValue {
             service.errors += errors;
             Ok::<(), Failure>(())
         })?;
+        let process = methods.function("process", |_, _, ()| Ok::<_, Failure>(process::id()))?;
         let over = methods.function("over", |service: &mut Service, _, ()| {
             service.over = true;
             Ok::<(), Failure>(())
@@ -103,9 +104,14 @@ impl Program for KeyValue {
         let time = endpoint.now() - start;
         endpoint.barrier()?;
         if lose {
+            // Ranks that share a process can not be killed alone.
+            let apart = endpoint.call(Rank(0), process, &()).wait(&mut endpoint)? != process::id();
             if me == victim {
                 // It ends without a word to anyone, once the others have got here.
                 endpoint.serve_until(|service| service.done == ranks - 1)?;
+                if apart {
+                    kill();
+                }
                 drop(endpoint);
                 return Ok(());
             }
@@ -131,10 +137,19 @@ impl Program for KeyValue {
     }
 }
 
-fn main() -> std::process::ExitCode {
+/// Ends this process as the system does when memory runs out.
+fn kill() -> ! {
+    let me = process::id().to_string();
+    let _ = process::Command::new("kill").args(["-KILL", &me]).status();
+    process::abort()
+}
+
+fn main() -> process::ExitCode {
     let mut flags = Flags::new("A key-value service of typed calls.", Options::new().default_ranks(3));
     let entries = flags.value("--entries", "N", 10_000u64, "entries that every rank puts");
-    let lose = flags.switch("--lose", "the last rank ends amid the service");
+    let lose = flags
+        .switch("--lose", "the last rank is killed amid the service; between processes, the job's code says so");
+    flags.keep_going(lose);
     let json = flags.json();
     flags.run(KeyValue { entries, lose, json })
 }

@@ -173,6 +173,8 @@ pub struct Options {
     /// The machine of [`Backend::Sim`]: a TOML file, or the name of a machine that is built in; without one, what `AM_MACHINE`
     /// says. Without `ranks` it has as many as it says itself.
     pub machine: Option<PathBuf>,
+    /// Whether ranks that are processes go on when one of them has died; else they are ended soon after.
+    pub keep_going: bool,
 }
 
 const HELP: &str = "\
@@ -210,6 +212,13 @@ impl Options {
     #[must_use]
     pub fn machine(mut self, machine: impl Into<PathBuf>) -> Self {
         self.machine = Some(machine.into());
+        self
+    }
+
+    /// Sets whether ranks that are processes go on when one of them has died.
+    #[must_use]
+    pub fn keep_going(mut self, keep_going: bool) -> Self {
+        self.keep_going = keep_going;
         self
     }
 
@@ -380,7 +389,9 @@ fn alone(backend: Backend) -> Result<(), Usage> {
 }
 
 fn processes(options: &Options, transport: Option<TransportChoice>, program: impl Program) -> ExitCode {
-    let mut run = RunOptions::new().ranks(options.ranks).transport(transport);
+    let keep_going = options.keep_going;
+    let launcher = move |launcher: launch::Launcher| launcher.keep_going(keep_going);
+    let mut run = RunOptions::new().ranks(options.ranks).transport(transport).launcher(launcher);
     if options.default_ranks != 0 {
         run = run.default_ranks(options.default_ranks);
     }

@@ -114,6 +114,11 @@ impl Flags {
         self.options.expected()
     }
 
+    /// Sets whether ranks that are processes go on when one of them has died.
+    pub fn keep_going(&mut self, keep_going: bool) {
+        self.options.keep_going = keep_going;
+    }
+
     /// Sets the size in bytes of every rank's segment, which often follows from the flags.
     pub fn segment_bytes(&mut self, bytes: usize) {
         self.options.segment_bytes = bytes;
