@@ -1,5 +1,4 @@
-//! What can be chosen about pscom: plugins and their priorities, the ring, rendezvous, and the sizes of active
-//! messages.
+//! What can be chosen about pscom: plugins, the ring, rendezvous, and the sizes of active messages.
 
 use super::account::Partition;
 use super::tail::{Padding, TAIL_BYTES};
@@ -59,7 +58,7 @@ impl FromStr for Plugin {
     }
 }
 
-/// Which plugin the connection of two ranks takes, whatever the priorities say.
+/// Which plugin the connection of two ranks takes, whatever else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairOverride {
@@ -141,7 +140,7 @@ impl AmConfig {
 /// How ranks communicate. Fields that a file leaves out are those of [`PscomConfig::default`].
 ///
 /// ```
-/// use extoll_sim::conduit::pscom::{Plugin, PscomConfig};
+/// use extoll_sim::conduit::pscom::{Plugin, PscomConfig, RingConfig};
 ///
 /// let config: PscomConfig = toml::from_str("
 ///     plugin = 'rma'
@@ -150,21 +149,17 @@ impl AmConfig {
 /// assert_eq!(config.plugin_of(0, 1), Plugin::Rma);
 /// assert_eq!(config.ring.memory_bytes(), 64 << 10);
 ///
-/// let bad = PscomConfig { rma_priority: 0, velo_priority: 0, ..PscomConfig::default() };
+/// let ring = RingConfig { send_buffers: 17, ..config.ring };
 /// assert_eq!(
-///     bad.check().unwrap_err().to_string(),
-///     "pscom.velo_priority is 0, but must be above 0, as rma_priority is 0, too"
+///     PscomConfig { ring, ..config }.check().unwrap_err().to_string(),
+///     "pscom.ring.send_buffers is 17, but must be from 1 to 8"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PscomConfig {
-    /// How much VELO is preferred; 0: used only where a ring finds no translation entries.
-    pub velo_priority: u32,
-    /// How much RMA is preferred; 0: not used.
-    pub rma_priority: u32,
-    /// One plugin for all connections that it can carry, whatever the priorities.
-    pub plugin: Option<Plugin>,
+    /// The plugin of all connections that it can carry.
+    pub plugin: Plugin,
     /// Plugins of single connections, whatever else is said; the first that fits counts.
     pub pairs: Vec<PairOverride>,
     /// The ring of RMA connections.
@@ -172,8 +167,6 @@ pub struct PscomConfig {
     /// Bodies of so many bytes and more wait at the sender of an RMA connection until the receiver gets them; 0:
     /// none do, as the report on the plugins has it. The public code begins with 1024.
     pub rendezvous: u32,
-    /// How long a departing rank tries to hand over what it has sent, without any progress, in nanoseconds.
-    pub linger_ns: f64,
     /// Active messages.
     pub am: AmConfig,
 }
@@ -181,16 +174,12 @@ pub struct PscomConfig {
 impl Default for PscomConfig {
     fn default() -> Self {
         Self {
-            // [C] the plugin's code has 30 for both. [A] VELO wins, because it takes no memory per connection.
-            velo_priority: 31,
-            rma_priority: 30,
-            plugin: None,
+            // [C] the code of both has the same priority. [A] VELO, because it takes no memory per connection.
+            plugin: Plugin::Velo,
             pairs: Vec::new(),
             ring: RingConfig::default(),
             // [S] puts only: get is not employed. [C] the public code has a rendezvous from 1024 bytes on.
             rendezvous: 0,
-            // [A] far beyond every retry.
-            linger_ns: 100e6,
             am: AmConfig::default(),
         }
     }
@@ -210,7 +199,7 @@ fn within<N: PartialOrd + fmt::Display>(field: &str, value: N, least: N, most: N
 impl PscomConfig {
     /// The same with one plugin for all connections.
     pub fn with(plugin: Plugin) -> Self {
-        Self { plugin: Some(plugin), ..Self::default() }
+        Self { plugin, ..Self::default() }
     }
 
     /// The smallest sizes with which everything still works.
@@ -227,13 +216,11 @@ impl PscomConfig {
         }
     }
 
-    /// What is to carry the connection of two ranks: an override, or the usable plugin of the highest priority;
-    /// both ranks come to the same. What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
+    /// What is to carry the connection of two ranks: an override, or the plugin of all; both ranks come to the same.
+    /// What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
     pub fn plugin_of(&self, one: u32, other: u32) -> Plugin {
         let fits = |pair: &&PairOverride| pair.ranks == [one, other] || pair.ranks == [other, one];
-        let by_priority = || if self.rma_priority > self.velo_priority { Plugin::Rma } else { Plugin::Velo };
-        let pair = self.pairs.iter().find(fits).map(|pair| pair.plugin);
-        pair.or(self.plugin).unwrap_or_else(by_priority)
+        self.pairs.iter().find(fits).map_or(self.plugin, |pair| pair.plugin)
     }
 
     /// Whether any connection may use RMA.
@@ -261,18 +248,12 @@ impl PscomConfig {
     /// # Errors
     /// [`ConfigError`] names the first field that is not and its limit.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.velo_priority == 0 && self.rma_priority == 0 && self.plugin.is_none() {
-            return Err(range("velo_priority", 0, "above 0, as rma_priority is 0, too"));
-        }
         let ring = &self.ring;
         within("ring.receive_buffers", ring.receive_buffers, TokenRules::FEWEST, 4096)?;
         within("ring.send_buffers", ring.send_buffers, 1, ring.receive_buffers)?;
         within("ring.buffer_bytes", ring.buffer_bytes, 128, 1 << 16)?;
         if !ring.buffer_bytes.is_multiple_of(64) {
             return Err(range("ring.buffer_bytes", ring.buffer_bytes, "a multiple of 64"));
-        }
-        if !(0.0..=1e15).contains(&self.linger_ns) {
-            return Err(range("linger_ns", self.linger_ns, "a finite number of nanoseconds from 0 to 1e15"));
         }
         let am = &self.am;
         within("am.requests", am.requests, 1, u16::MAX)?;
@@ -288,12 +269,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priorities_choose_and_overrides_win() {
-        let mut config = PscomConfig::default();
-        assert_eq!(config.plugin_of(0, 1), Plugin::Velo);
-        config.rma_priority = 32;
+    fn pairs_override_the_plugin_of_all() {
+        let mut config = PscomConfig::with(Plugin::Rma);
         assert_eq!(config.plugin_of(0, 1), Plugin::Rma);
-        config.plugin = Some("velo".parse().unwrap());
+        config.plugin = "velo".parse().unwrap();
         assert_eq!(config.plugin_of(0, 1), Plugin::Velo);
         config.pairs = vec![PairOverride { ranks: [1, 0], plugin: Plugin::Rma }];
         assert_eq!([config.plugin_of(0, 1), config.plugin_of(1, 0)], [Plugin::Rma; 2]);
@@ -322,7 +301,6 @@ mod tests {
         assert_eq!(refused(|c| c.ring.receive_buffers = 2), fewest);
         assert!(refused(|c| c.ring.send_buffers = 17).starts_with("pscom.ring.send_buffers is 17"));
         assert!(refused(|c| c.ring.buffer_bytes = 200).ends_with("a multiple of 64"));
-        assert!(refused(|c| c.linger_ns = f64::NAN).starts_with("pscom.linger_ns is NaN"));
         assert!(refused(|c| c.am.medium = 0).starts_with("pscom.am.medium is 0"));
         PscomConfig::smallest().check().unwrap();
         let mut machine = crate::cluster(32);

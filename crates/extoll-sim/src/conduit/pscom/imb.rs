@@ -108,7 +108,7 @@ fn measure(
     sizes: &[usize],
     exchange: fn(&mut Messenger<'_>, &[u8]),
 ) -> Result<Vec<(usize, f64)>, RunError> {
-    let pscom = PscomConfig { plugin: Some(plugin), ..pscom.clone() };
+    let pscom = PscomConfig { plugin, ..pscom.clone() };
     let machine = ExtollConfig { ranks: 2, ranks_per_node: 1, ..machine.clone() };
     pscom.check_on(&machine)?;
     let all = sizes.to_vec();

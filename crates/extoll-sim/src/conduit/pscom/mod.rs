@@ -7,7 +7,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `messenger` | [`Messenger`]: send and receive with tag and rank matching |
-//! | `config` | [`PscomConfig`]: plugins and their priorities, the ring, sizes |
+//! | `config` | [`PscomConfig`]: plugins, the ring, sizes |
 //! | `engine` | connections made on first use, their queues, progress, rendezvous |
 //! | `ring` | the RMA plugin: rings of buffers written by puts |
 //! | `tokens` | the ring's flow control, a state machine: [`Tokens`] |

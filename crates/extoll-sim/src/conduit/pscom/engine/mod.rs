@@ -39,6 +39,8 @@ const DATA: u8 = 2;
 const HELLO: u8 = 3;
 /// Packets taken in while a refused sender waits, before it tries again.
 const RETRY_AFTER: u32 = 32;
+/// [A] How long a departing rank tries to hand over what it has sent, without any progress: far beyond every retry.
+const LINGER: Span = Span::from_millis(100);
 
 /// Steps that find something in rings before one looks into the mailbox all the same.
 const LOOK_EVERY: u32 = 16;
@@ -330,12 +332,11 @@ impl<'a> Engine<'a> {
 
     /// Sends everything that is here, for as long as that makes progress now and then. Nothing more is delivered.
     fn flush(&mut self) {
-        let linger = Span((self.config.linger_ns * 1e3) as u64);
-        let mut limit = self.nic.now() + linger;
+        let mut limit = self.nic.now() + LINGER;
         while self.unsent != 0 {
             self.forget_departed();
             if self.step() {
-                limit = self.nic.now() + linger;
+                limit = self.nic.now() + LINGER;
             } else if self.unsent != 0 {
                 // A rank that unwinds cannot wait: what its interface does not take now is lost with it.
                 if std::thread::panicking() || self.nic.now() >= limit {

@@ -1,6 +1,6 @@
 //! Which plugin carries a connection, and what happens when it cannot.
 //!
-//! The plugin of the highest priority is asked first; one that cannot connect is skipped. The ring cannot when the
+//! The plugin that is configured is asked first; one that cannot connect is skipped. The ring cannot when the
 //! interface has no translation entries left for its buffers. VELO takes nothing per connection and always can.
 //! Both ends must come to the same, so a rank without a ring says so: by sending over VELO, or by a refusal in
 //! answer to a greeting. Whoever has a ring that has not been greeted back takes it down then; nothing has been
