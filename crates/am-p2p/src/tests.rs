@@ -1,6 +1,6 @@
 //! Messages between threads over the loopback transport.
 
-use crate::request::{test_all, test_some, wait_all, wait_any, wait_some};
+use crate::request::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 use crate::*;
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{Endpoint, Handlers, LossCause, Rank, Span, WaitError};
@@ -100,10 +100,12 @@ fn requests_together() {
         assert!(wait_some(endpoint, &pending).unwrap().contains(&first));
         wait_all(endpoint, &pending).unwrap();
         assert!(test_all(endpoint, &pending).unwrap());
+        assert_eq!([test_any(endpoint, &pending).unwrap(), test_any(endpoint, &[]).unwrap()], [Some(0), None]);
         for (index, request) in receives.into_iter().enumerate() {
             let (from, len) = (index / LENS.len(), LENS[index % LENS.len()]);
             let (got, status) = request.test(endpoint).unwrap().unwrap();
             assert_eq!((got, status.source_rank()), (values(len, from as u32), from as u32));
+            assert_eq!(status.element_type(), ElementType::of::<u32>());
         }
         for mut send in sends {
             while let Err(again) = send.test(endpoint) {
