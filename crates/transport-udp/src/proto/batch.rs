@@ -8,7 +8,7 @@
 use super::message::{Kind, MAX_HEADER, Message, cost_of};
 use super::{Machine, OwnSegment};
 use am_core::arguments::Words;
-use am_core::transport::{Arrival, Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Sink};
+use am_core::transport::{Arrival, Body, PendingKey, ReplyPath, ReplyPathGone, Sink};
 use am_core::{Instant, Payload, Peer};
 
 /// Messages of one peer in a row, before others get their turn.
@@ -339,21 +339,15 @@ impl<A: Access> ReplyPath for BatchReplyPath<'_, A> {
         Ok(())
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
-        let mut payload = std::mem::take(&mut self.outcome.scratch);
-        payload.clear();
-        payload.resize(len, 0);
-        fill(&mut Buffer(&mut payload));
-        self.reply(Kind::Medium { len: len as u64 }, handler, args, &payload);
-        self.outcome.scratch = payload;
-        Ok(())
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.outcome.scratch);
+        buffer.clear();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.outcome.scratch = buffer;
     }
 
     fn detach(&mut self) -> PendingKey {
