@@ -78,6 +78,9 @@ impl DerefMut for Config {
     }
 }
 
+/// Payload in bytes of a UDP datagram that every path carries.
+pub const DATAGRAM_START: u16 = 1200;
+
 /// Settings of the protocol. All ranks of a job must have the same protection, sizes and acknowledgement delay; a
 /// peer that has others is [incompatible](am_core::LossCause::Incompatible). Sizes are bytes. Checked when a
 /// machine is made.
@@ -109,11 +112,7 @@ pub struct ProtocolConfig {
     pub silence: Span,
     /// How long an acknowledgement may wait for company.
     pub ack_delay: Span,
-    /// How many datagrams may wait for one acknowledgement.
-    pub ack_every: u32,
-    /// Payload of a UDP datagram that every path carries.
-    pub datagram_start: u16,
-    /// Largest UDP payload to probe for; equal to `datagram_start`, nothing is probed.
+    /// Largest UDP payload to probe for, at least [`DATAGRAM_START`]; equal to it, nothing is probed.
     pub datagram_limit: u16,
     /// Whether a peer that was lost may come back with a new session; otherwise it stays lost.
     pub rejoin: bool,
@@ -133,8 +132,6 @@ impl Default for ProtocolConfig {
             reply_budget: 4 << 20,
             silence: Span::from_secs(10),
             ack_delay: Span::from_micros(500),
-            ack_every: 4,
-            datagram_start: 1200,
             datagram_limit: 1452,
             rejoin: false,
         }
@@ -218,7 +215,7 @@ pub enum ConfigError {
     /// The probing limit is below the start.
     #[error("datagrams start at {start} bytes, above their limit of {limit}")]
     DatagramLimit {
-        /// `datagram_start`.
+        /// [`DATAGRAM_START`].
         start: u16,
         /// `datagram_limit`.
         limit: u16,
@@ -257,16 +254,14 @@ impl Config {
             ("receive_budget", self.receive_budget, self.kept_for_loans() + u64::from(peers)),
             ("reply_window", self.reply_window, message),
             ("reply_budget", self.reply_budget, message),
-            ("datagram_start", self.datagram_start.into(), 512),
-            ("ack_every", self.ack_every, 1),
         ];
         for (field, value, least) in sizes {
             if u64::from(value) < least {
                 return Err(ConfigError::TooSmall { field, value: value.into(), least });
             }
         }
-        if self.datagram_limit < self.datagram_start {
-            return Err(ConfigError::DatagramLimit { start: self.datagram_start, limit: self.datagram_limit });
+        if self.datagram_limit < DATAGRAM_START {
+            return Err(ConfigError::DatagramLimit { start: DATAGRAM_START, limit: self.datagram_limit });
         }
         for (field, span) in [("silence", self.silence), ("ack_delay", self.ack_delay)] {
             if span == Span::ZERO {
@@ -336,11 +331,10 @@ mod tests {
         let secrets = Secrets { job: vec![1; 16], incarnation: [0; 32] };
         assert!(!format!("{secrets:?}").contains('1'));
         type Change = fn(&mut Config);
-        let cases: [(Change, &str); 6] = [
+        let cases: [(Change, &str); 5] = [
             (|c| c.me = Peer(9), "endpoint 9 is not one of 2"),
             (|c| c.secrets.job.truncate(3), "the job's secret has 3 bytes, but needs at least 16"),
             (|c| c.send_queue = 65536, "send_queue is 65536 bytes, but must be at least 65630"),
-            (|c| c.datagram_start = 100, "datagram_start is 100 bytes, but must be at least 512"),
             (|c| c.datagram_limit = 600, "datagrams start at 1200 bytes, above their limit of 600"),
             (|c| c.silence = Span::ZERO, "silence is zero"),
         ];

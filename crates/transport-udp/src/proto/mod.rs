@@ -66,7 +66,7 @@ pub use hostile::authentic;
 pub(crate) const MAX_SEGMENT: u64 = bytes::MAX_VARINT;
 
 pub(crate) use batch::{Access, Batch};
-pub use config::{Config, ConfigError, Protection, ProtocolConfig, Secrets};
+pub use config::{Config, ConfigError, DATAGRAM_START, Protection, ProtocolConfig, Secrets};
 pub use context::{Counters, Dropped};
 #[cfg(feature = "fuzzing")]
 pub(crate) use deliver::Direct;

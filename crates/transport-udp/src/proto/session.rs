@@ -4,7 +4,7 @@
 //! accounts.
 
 use super::batch::{Entry, Outcome as Delivered};
-use super::config::Config;
+use super::config::{Config, DATAGRAM_START};
 use super::context::{BULK, Context, IN};
 use super::message::{Kind, MAX_HEADER, Message, Parsed, cost_of};
 use super::path::Path;
@@ -113,8 +113,8 @@ impl Session {
             seal: keys.chain([me, peer]),
             open: keys.chain([peer, me]),
             replay: Replay::default(),
-            recovery: Recovery::new(now, config.datagram_start.into(), config.ack_delay),
-            path: Path::new(config.datagram_start, config.datagram_limit, now),
+            recovery: Recovery::new(now, DATAGRAM_START.into(), config.ack_delay),
+            path: Path::new(DATAGRAM_START, config.datagram_limit, now),
             traffic: Traffic::default(),
             told: Credit { limit: base, ..Credit::default() },
             granted: Credit { limit: base, ..Credit::default() },

@@ -9,6 +9,8 @@ use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, encode_ack
 use am_core::{Instant, Span};
 use std::ops::Range;
 
+/// How many datagrams may wait for one acknowledgement.
+const ACK_EVERY: u32 = 4;
 /// A fragment of this size is worth a place in a datagram that is nearly full.
 const LEAST_FRAGMENT: usize = 24;
 
@@ -52,7 +54,7 @@ impl Session {
             open = self.wake.is_none();
         }
         let pending = self.ack_pending > 0;
-        let ack_due = self.ack_pending >= shared.config.ack_every || self.ack_at.is_some_and(|at| at <= now);
+        let ack_due = self.ack_pending >= ACK_EVERY || self.ack_at.is_some_and(|at| at <= now);
         let ack_due = ack_due && self.recovery.has_number();
         let tag = if shared.config.protection == Protection::Unauthenticated { 0 } else { TAG };
         if open
@@ -81,7 +83,7 @@ impl Session {
         let mut writer = Writer::new(&mut out[HEADER..HEADER + body]);
         let mut load = FrameList::EMPTY;
         // In company sooner than alone, or a conversation would need datagrams for nothing else.
-        let ripe = self.ack_pending >= shared.config.ack_every.div_ceil(2)
+        let ripe = self.ack_pending >= ACK_EVERY.div_ceil(2)
             || self.ack_bytes >= u64::from(shared.config.send_queue) / 4
             || self.ack_at.is_some_and(|at| at <= now + company(shared));
         if pending && (ack_due || ripe) {

@@ -1,7 +1,7 @@
 //! What a UDP transport is told at the start, from the program and from the environment.
 
 use super::peers::Peers;
-use crate::proto::{Config, Protection, ProtocolConfig, Secrets};
+use crate::proto::{Config, DATAGRAM_START, Protection, ProtocolConfig, Secrets};
 use am_core::Peer;
 use std::time::Duration;
 use zeroize::{Zeroize, Zeroizing};
@@ -52,8 +52,6 @@ pub struct UdpConfig {
     pub loss: Option<(u32, u64)>,
     /// How long leaving may take: until everything sent is acknowledged, but no longer.
     pub linger: Duration,
-    /// Jobs of up to this many endpoints open all sessions at the start; in larger ones the first message does.
-    pub connect_ahead: u32,
 }
 
 /// The largest datagram between loopback addresses unless told otherwise.
@@ -107,7 +105,6 @@ impl UdpConfig {
             helper: true,
             loss: None,
             linger: Duration::from_secs(2),
-            connect_ahead: 32,
         }
     }
 
@@ -178,13 +175,6 @@ impl UdpConfig {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
-        self
-    }
-
-    /// Sets up to how many endpoints a job opens all sessions at the start.
-    #[must_use]
-    pub fn connect_ahead(mut self, connect_ahead: u32) -> Self {
-        self.connect_ahead = connect_ahead;
         self
     }
 
@@ -260,7 +250,7 @@ impl UdpConfig {
         // Every peer must always be able to send something.
         let least = config.kept_for_loans() + 512 * u64::from(peers.shape().peers());
         config.receive_budget = config.receive_budget.max(u32::try_from(least).unwrap_or(u32::MAX));
-        config.datagram_limit = self.datagram_limit.unwrap_or(usual).max(config.datagram_start);
+        config.datagram_limit = self.datagram_limit.unwrap_or(usual).max(DATAGRAM_START);
         Ok(config)
     }
 }

@@ -51,6 +51,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use wire::Wire;
 
+/// Jobs of up to this many endpoints open all sessions at the start; in larger ones the first message does.
+const CONNECT_AHEAD: u32 = 32;
+
 /// Active messages over UDP: the transport of one endpoint.
 ///
 /// Every endpoint has a socket of its own. It can be sent to the thread that uses it.
@@ -213,7 +216,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Udp<M> {
         let clock = Clock::start();
         for peer in all {
             machine.promise_segment(peer, peers.segment_len(shape.address(peer).rank));
-            if shape.peers() <= config.connect_ahead {
+            if shape.peers() <= CONNECT_AHEAD {
                 machine.connect(clock.now(), peer);
             }
         }
