@@ -4,7 +4,7 @@ use super::send::Outgoing;
 use super::{Conduit, Machine};
 use crate::frame::{Credits, Kind};
 use crate::wire::Wire;
-use am_core::transport::{Body, Buffer, Fill, PendingKey, ReplyPath, ReplyPathGone, Transport};
+use am_core::transport::{Body, PendingKey, ReplyPath, ReplyPathGone, Transport};
 use am_core::{Memory, Peer, PeerStatus, Words};
 
 const HANDLED: Credits = Credits { handled: 1, freed: 0, controls: 0 };
@@ -33,8 +33,8 @@ impl<'t, W: Wire, M: Memory + Clone> ConduitReplyPath<'t, W, M> {
         Self { conduit, to: key.to.0, allowed: key.tag != 0, handling: false, used: false }
     }
 
-    /// Whether a reply may be sent; checked again where it is.
-    fn check(&self, machine: &Machine<W>) -> Result<(), ReplyPathGone> {
+    /// Whether a reply may be sent.
+    fn check_in(&self, machine: &Machine<W>) -> Result<(), ReplyPathGone> {
         let there = self.allowed && !self.used && machine.known_status(self.to) == PeerStatus::Active;
         if there { Ok(()) } else { Err(ReplyPathGone) }
     }
@@ -45,7 +45,7 @@ impl<'t, W: Wire, M: Memory + Clone> ConduitReplyPath<'t, W, M> {
         }
         // One turn at the state: the helper must not send the credit ahead of the reply.
         let mut machine = self.conduit.lock();
-        self.check(&machine)?;
+        self.check_in(&machine)?;
         if std::mem::take(&mut self.handling) {
             // After its reply a handler can do nothing that would need the room of its request.
             machine.owe(self.to, HANDLED);
@@ -86,29 +86,24 @@ impl<W: Wire, M: Memory + Clone> ReplyPath for ConduitReplyPath<'_, W, M> {
         self.transmit(handler, args, body)
     }
 
-    fn send_filled(
-        &mut self,
-        handler: u8,
-        args: &Words,
-        len: usize,
-        fill: &mut Fill<'_>,
-    ) -> Result<(), ReplyPathGone> {
-        assert!(len <= self.bound(), "the core checks the bound of a reply");
+    fn check(&self) -> Result<(), ReplyPathGone> {
         if self.conduit.is_elsewhere() {
             return Err(ReplyPathGone);
         }
-        let mut machine = self.conduit.lock();
-        self.check(&machine)?;
-        let mut payload = machine.memory();
-        drop(machine);
-        payload.resize(len, 0);
-        fill(&mut Buffer(&mut payload));
+        self.check_in(&self.conduit.lock())
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.conduit.lock().memory();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
         // The program may have forked while it filled the buffer.
-        let result = self.transmit(handler, args, Body::Copy(&payload));
         if !self.conduit.is_elsewhere() {
-            self.conduit.lock().spare.push(payload);
+            self.conduit.lock().spare.push(buffer);
         }
-        result
     }
 
     fn detach(&mut self) -> PendingKey {

@@ -49,10 +49,9 @@ impl<W: Wire> Machine<W> {
                 return busy(Resource::RequestFrames);
             }
         } else if peer.unhandled >= window {
-            return busy(if payload == 0 { Resource::RequestFrames } else { Resource::RequestBytes });
+            return busy(Resource::of_request(payload));
         } else if replies && peer.expected >= window {
-            let some = matches!(reply, ReplyBound::UpTo(1..));
-            return busy(if some { Resource::ReplyBytes } else { Resource::ReplyFrames });
+            return busy(Resource::of_reply(reply));
         }
         if to != self.settings.me && (!peer.queue.is_empty() || !self.frames.has_room(peer.frames)) {
             self.refused = true;
