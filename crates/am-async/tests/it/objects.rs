@@ -156,10 +156,13 @@ fn values_go_when_all_have_dropped_the_object() {
 #[test]
 fn a_lost_rank_is_an_error() {
     let done = AtomicU32::new(0);
+    let met = Barrier::new(3);
     ranks(3, |mut endpoint, kinds| {
         let caller = endpoint.caller();
         let word = DistObject::new(&caller, &kinds.words, "word".into());
         endpoint.barrier().unwrap();
+        // A rank that left earlier would be an error of the barrier.
+        met.wait();
         if endpoint.rank() == Rank(2) {
             return;
         }
