@@ -667,3 +667,6 @@ fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatch<'_>) -> D
         Err(_) => Dispatched::Gone,
     }
 }
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;

@@ -96,9 +96,17 @@ mod caller;
 mod code;
 mod config;
 mod context;
+mod coverage;
 mod doorbell;
 mod driver;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    //! What fuzzers and ordinary tests call alike.
+
+    pub use crate::layer::fuzzing::hostile;
+}
 mod groups;
 mod layer;
 mod meter;

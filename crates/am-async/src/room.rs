@@ -91,7 +91,7 @@ impl Room {
     }
 
     /// Bytes in use.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }

@@ -4,6 +4,7 @@ use crate::buffers;
 use crate::code::{Asked, Begun};
 use crate::config::CallConfig;
 use crate::context::{Environment, Origin, Spawned};
+use crate::coverage::Coverage;
 use crate::meter::{End, Meter};
 use crate::methods::{Methods, Registered};
 use crate::room::{Room, Side};
@@ -124,6 +125,12 @@ impl<W: Send + 'static> Server<W> {
     /// Requests that are being worked on.
     pub(crate) fn answering(&self) -> u32 {
         self.answering
+    }
+
+    /// All tasks, with the digests of their methods.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32)> {
+        self.tasks.iter().map(|(key, task)| (key, task.header.digest))
     }
 
     /// Whether something could be done now.
@@ -298,7 +305,7 @@ impl<W: Send + 'static> Server<W> {
                     return any;
                 }
                 task.bytes = buffers::take_filled(bytes as usize);
-                task.phase = Phase::Receiving { received: 0 };
+                task.phase = Phase::Receiving { received: Coverage::default() };
                 self.grants.push_back(key);
                 any = true;
             }
@@ -321,10 +328,11 @@ impl<W: Send + 'static> Server<W> {
         let Phase::Receiving { received } = &mut task.phase else { return };
         let place = usize::try_from(at).ok().and_then(|at| task.bytes.get_mut(at..at.checked_add(len)?));
         // The caller breaks the protocol: its call comes to nothing.
-        let Some(place) = place else { return self.conclude(key, Status::BadRequest, Vec::new()) };
+        let (Some(place), Ok(received)) = (place, received.note(at, len as u64)) else {
+            return self.conclude(key, Status::BadRequest, Vec::new());
+        };
         body(place);
-        *received += len as u64;
-        if *received < task.bytes.len() as u64 {
+        if received < task.bytes.len() as u64 {
             return;
         }
         self.room.give(task.bytes.len() as u64);

@@ -4,6 +4,7 @@
 use crate::answers::{Answers, Impossible};
 use crate::buffers;
 use crate::config::CallConfig;
+use crate::coverage::Coverage;
 use crate::error::Busy;
 use crate::meter::{End, Meter, Party, Seen};
 use crate::outcome::{Alarm, Denied, Due, Ended, Note, Outcome, Outgoing, Polled, Sent, Wakers, keep, outcome_of};
@@ -44,7 +45,7 @@ enum State {
     /// Its answer comes in parts.
     Receiving {
         verdict: Verdict,
-        received: u64,
+        received: Coverage,
     },
     Done(Outcome),
 }
@@ -176,6 +177,12 @@ impl Table {
     /// Calls that have a slot: queued, under way, or answered and not yet taken.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// All of them, with the digests of their methods.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32)> {
+        self.slots.iter().map(|(key, slot)| (key, slot.header.digest))
     }
 
     /// Calls under way.
@@ -590,7 +597,7 @@ impl Table {
                     return any;
                 }
                 buffers::give(std::mem::replace(&mut slot.bytes, buffers::take_filled(bytes as usize)));
-                slot.state = State::Receiving { verdict, received: 0 };
+                slot.state = State::Receiving { verdict, received: Coverage::default() };
                 self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
                 any = true;
             }
@@ -613,10 +620,11 @@ impl Table {
         let Some(slot) = self.slots.get_mut(call).filter(|slot| slot.to == from) else { return };
         let State::Receiving { verdict, received } = &mut slot.state else { return };
         let place = usize::try_from(at).ok().and_then(|at| slot.bytes.get_mut(at..at.checked_add(len)?));
-        let Some(place) = place else { return self.end(call, Outcome::BadAnswer, wakers) };
+        let (Some(place), Ok(received)) = (place, received.note(at, len as u64)) else {
+            return self.end(call, Outcome::BadAnswer, wakers);
+        };
         body(place);
-        *received += len as u64;
-        if *received >= slot.bytes.len() as u64 {
+        if received == slot.bytes.len() as u64 {
             let outcome = outcome_of(*verdict, &slot.bytes);
             self.end(call, outcome, wakers);
         }

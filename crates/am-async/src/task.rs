@@ -1,6 +1,7 @@
 //! Requests at the callee: what has come, how far it is, and what is to be sent for it.
 
 use crate::context::Spawned;
+use crate::coverage::Coverage;
 use crate::meter::Seen;
 use crate::stream::AnswerQueue;
 use crate::trace;
@@ -16,7 +17,7 @@ pub(crate) enum Phase {
     /// A long request waits until there is room for it.
     Announced { ticket: u64, bytes: u64 },
     /// A long request comes in parts.
-    Receiving { received: u64 },
+    Receiving { received: Coverage },
     /// The method works on it, at this place.
     Running { place: u32 },
     /// The answer is to be sent.

@@ -85,3 +85,16 @@ fn a_faulty_caller_gives_its_room_back() {
     assert!(played.room.take_freed() && played.server.make_room());
     assert!(matches!(played.server.tasks.get(second).unwrap().phase, Phase::Receiving { .. }));
 }
+
+/// Counted in bytes, it would have come whole, with 40 bytes that were another caller's.
+#[test]
+fn a_part_that_comes_twice_ends_its_call() {
+    let mut played = Played::new(CallConfig::new().receive_bytes(100), true);
+    let Taken::Later(call) = played.request(Header::LONG, 1, 80, &[]) else { panic!("it is announced") };
+    let Played { server, world, environment, .. } = &mut played;
+    server.part(world, environment, FROM, (call, 0, 40), |bytes| bytes.fill(1));
+    server.part(world, environment, FROM, (call, 0, 40), |_| unreachable!());
+    let task = server.tasks.get(call).unwrap();
+    let Phase::Answering { verdict } = task.phase else { panic!("it has ended") };
+    assert_eq!((verdict.status, played.room.used()), (Status::BadRequest, 0));
+}

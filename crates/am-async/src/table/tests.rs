@@ -119,3 +119,14 @@ fn impossible_answers_of_streams_end_them() {
     assert!(matches!(played.table.poll_stream(call, None), Polled::Ready(Err((Outcome::BadAnswer, _)))));
     assert_eq!((played.table.len(), played.table.under_way()), (0, 0));
 }
+
+#[test]
+fn a_part_that_comes_twice_ends_its_call() {
+    let mut played = Played::new(CallConfig::new().receive_bytes(100));
+    let call = played.call(0, vec![], false);
+    played.answer(call, Status::Answer, true, 80, &[]);
+    played.table.part(TO, call, 40, 40, |bytes| bytes.fill(1), &mut played.wakers);
+    played.table.part(TO, call, 40, 40, |_| unreachable!(), &mut played.wakers);
+    assert!(matches!(played.outcome(call), Some(Outcome::BadAnswer)));
+    assert_eq!(played.room.used(), 0);
+}

@@ -2,6 +2,8 @@
 
 mod allocation;
 mod basics;
+mod fork;
+mod fuzz;
 mod groups;
 mod leaks;
 mod limits;
