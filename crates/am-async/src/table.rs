@@ -7,20 +7,22 @@ use crate::config::CallConfig;
 use crate::coverage::Coverage;
 use crate::error::Busy;
 use crate::meter::{End, Meter, Party, Seen};
-use crate::outcome::{Alarm, Denied, Due, Ended, Note, Outcome, Outgoing, Polled, Sent, Wakers, keep, outcome_of};
+use crate::outcome::{Alarm, Denied, Due, Ended, Note, Outcome, Polled, Wakers, keep, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
-use am_core::{Address, Instant, SendError};
+use am_core::{Address, Instant};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 #[cfg(feature = "tower")]
 mod permits;
+mod sending;
+mod time;
 #[cfg(feature = "tower")]
 pub(crate) use permits::Closed;
 
@@ -357,161 +359,6 @@ impl Table {
         slot.state = State::Done(outcome);
     }
 
-    /// Sends what can be sent, in turns of the peers; whether anything was, and whether something is left.
-    pub(crate) fn send(
-        &mut self,
-        wakers: &mut Wakers,
-        mut send: impl FnMut(Outgoing<'_>) -> Sent,
-    ) -> (bool, bool) {
-        let (mut advanced, mut blocked) = (false, false);
-        for _ in 0..self.turns.len() {
-            let Some(peer) = self.turns.pop_front() else { break };
-            let outcome = self.send_to(peer, wakers, &mut send);
-            advanced |= outcome.0;
-            // What waits for the limits goes on when a call ends.
-            match outcome.1 {
-                Stop::Empty | Stop::Limit => self.peers[peer as usize].listed = false,
-                Stop::Room | Stop::AllLimit => {
-                    blocked |= matches!(outcome.1, Stop::Room);
-                    self.turns.push_back(peer);
-                }
-            }
-        }
-        (advanced, blocked)
-    }
-
-    fn send_to(
-        &mut self,
-        peer: u32,
-        wakers: &mut Wakers,
-        send: &mut impl FnMut(Outgoing<'_>) -> Sent,
-    ) -> (bool, Stop) {
-        let CallConfig { calls_per_peer, calls, .. } = self.config;
-        let mut advanced = false;
-        loop {
-            let calling = &mut self.peers[peer as usize];
-            let Some(&key) = calling.queue.front() else { return (advanced, Stop::Empty) };
-            let Some(slot) = self.slots.get_mut(key).filter(|slot| matches!(slot.state, State::Queued)) else {
-                calling.queue.pop_front();
-                calling.stale = calling.stale.saturating_sub(1);
-                continue;
-            };
-            if calling.under_way >= calls_per_peer.max(1) {
-                return (advanced, Stop::Limit);
-            }
-            if self.under_way >= calls.max(1) {
-                return (advanced, Stop::AllLimit);
-            }
-            let left = match slot.due {
-                Due::At(at) => Some(at - self.now),
-                Due::After(span) => Some(span),
-                Due::Within(at, span) => Some(span.min(at - self.now)),
-                Due::Never => None,
-            };
-            let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
-            let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
-            match send(outgoing) {
-                Sent::NotNow => return (advanced, Stop::Room),
-                sent @ (Sent::Yes | Sent::Announced) => {
-                    calling.queue.pop_front();
-                    advanced = true;
-                    if let Sent::Announced = sent {
-                        slot.header.flags |= Header::LONG;
-                    } else if slot.header.is(Header::ONE_WAY) {
-                        // Whatever comes of it, nobody waits.
-                        if let Some(timer) = slot.timer.take() {
-                            self.timers.remove(timer);
-                        }
-                        if let Some(slot) = self.slots.remove(key) {
-                            slot.count(&self.meter, || End::OneWay, 0);
-                            buffers::give(slot.bytes);
-                        }
-                        continue;
-                    }
-                    slot.state = State::Sent;
-                    calling.under_way += 1;
-                    self.under_way += 1;
-                }
-                Sent::Failed(error) => {
-                    calling.queue.pop_front();
-                    // Under way for a moment, so that its end is that of others.
-                    slot.state = State::Sent;
-                    calling.under_way += 1;
-                    self.under_way += 1;
-                    let outcome = match error.loss() {
-                        Some((_, cause)) => Outcome::Lost(cause),
-                        None if matches!(error, SendError::Finished { .. }) => Outcome::Finished,
-                        None => Outcome::Send(Box::new(error)),
-                    };
-                    self.end(key, outcome, wakers);
-                    advanced = true;
-                }
-            }
-        }
-    }
-
-    /// Sends notes until there is no room; whether any was sent, and whether any is left.
-    pub(crate) fn send_notes(&mut self, mut send: impl FnMut(Note) -> Sent) -> (bool, bool) {
-        let mut advanced = false;
-        // A peer that is slow does not hold those to others up.
-        for _ in 0..self.notes.len() {
-            let Some(note) = self.notes.pop_front() else { break };
-            match send(note) {
-                Sent::NotNow => self.notes.push_back(note),
-                // To a peer that is gone.
-                Sent::Yes | Sent::Announced | Sent::Failed(_) => advanced = true,
-            }
-        }
-        (advanced, !self.notes.is_empty())
-    }
-
-    /// Sends parts of long requests until there is no room; whether any was sent, and whether any is left. `send` gets the destination, the
-    /// number that the part goes to, the offset, and all bytes from there on; it says how many of them it has sent.
-    pub(crate) fn send_parts(
-        &mut self,
-        wakers: &mut Wakers,
-        mut send: impl FnMut(Address, u64, usize, &[u8]) -> Result<usize, SendError>,
-    ) -> (bool, bool) {
-        let mut advanced = false;
-        for _ in 0..self.shipments.len() {
-            let Some(mut shipment) = self.shipments.pop_front() else { break };
-            let Some(slot) = self.slots.get_mut(shipment.call) else { continue };
-            match send(slot.to, shipment.remote, shipment.sent, &slot.bytes[shipment.sent..]) {
-                Ok(0) => self.shipments.push_back(shipment),
-                Ok(sent) => {
-                    advanced = true;
-                    shipment.sent += sent;
-                    if shipment.sent < slot.bytes.len() {
-                        self.shipments.push_back(shipment);
-                        continue;
-                    }
-                    slot.state = State::Sent;
-                    buffers::give(std::mem::take(&mut slot.bytes));
-                    if slot.header.is(Header::ONE_WAY) {
-                        self.end(shipment.call, Outcome::Answer, wakers);
-                    }
-                }
-                // Its end is that of all calls to the peer.
-                Err(_) => slot.state = State::Sent,
-            }
-        }
-        (advanced, !self.shipments.is_empty())
-    }
-
-    /// The callee has room for a long request.
-    pub(crate) fn granted(&mut self, from: Address, call: Key, remote: u64) {
-        let Some(slot) = self.slots.get_mut(call) else { return };
-        if slot.to != from
-            || !matches!(slot.state, State::Sent)
-            || !slot.header.is(Header::LONG)
-            || slot.bytes.is_empty()
-        {
-            return;
-        }
-        slot.state = State::Sending;
-        self.shipments.push_back(Shipment { call, remote, sent: 0 });
-    }
-
     /// An answer has come: all of it, or word that it is long. `number` is its length then, and `task` where the callee wants to hear of it;
     /// of a stream it is the answer's number, or of its end how many there were.
     pub(crate) fn answered(
@@ -654,119 +501,6 @@ impl Table {
         !calls.is_empty()
     }
 
-    /// Starts a sleep, unless nothing tells its end any more.
-    pub(crate) fn sleep(&mut self, due: Due, waker: &Waker) -> Option<Key> {
-        if self.closed {
-            return None;
-        }
-        let key = self.sleepers.insert(Sleeper { waker: Some(waker.clone()), due, timer: None, over: false });
-        self.fresh.push(Alarm::Sleeper(key));
-        Some(key)
-    }
-
-    /// Whether a sleep is over; it is gone then.
-    pub(crate) fn slept(&mut self, key: Key, waker: &Waker) -> Polled<()> {
-        let Some(sleeper) = self.sleepers.get_mut(key) else { return Polled::Ready(()) };
-        if sleeper.over {
-            self.sleepers.remove(key);
-            return Polled::Ready(());
-        }
-        Polled::Pending(keep(&mut sleeper.waker, Some(waker)))
-    }
-
-    /// Nobody sleeps any more. The waker is to be dropped once nothing is locked.
-    pub(crate) fn end_sleep(&mut self, key: Key) -> Option<Waker> {
-        let sleeper = self.sleepers.remove(key)?;
-        if let Some(timer) = sleeper.timer {
-            self.timers.remove(timer);
-        }
-        sleeper.waker
-    }
-
-    pub(crate) fn add_timer(&mut self, at: Instant, what: Alarm) -> Key {
-        self.timers.insert(at, what)
-    }
-
-    pub(crate) fn remove_timer(&mut self, key: Key) {
-        self.timers.remove(key);
-    }
-
-    /// Whether the time is needed: there are deadlines.
-    pub(crate) fn needs_time(&self) -> bool {
-        !(self.fresh.is_empty() && self.timers.is_empty())
-    }
-
-    /// When something is due next.
-    pub(crate) fn next_alarm(&self) -> Option<Instant> {
-        self.timers.next()
-    }
-
-    /// Sets the time, ends what is due of calls and sleeps, and hands out what is due of tasks.
-    pub(crate) fn advance(&mut self, now: Instant, wakers: &mut Wakers, mut task: impl FnMut(Key)) -> bool {
-        self.now = now;
-        let mut any = !self.fresh.is_empty();
-        let mut fresh = std::mem::take(&mut self.fresh);
-        for alarm in fresh.drain(..) {
-            let (due, timer) = match alarm {
-                Alarm::Call(key) => match self.slots.get_mut(key) {
-                    Some(slot) if !matches!(slot.state, State::Done(_)) => {
-                        slot.seen.at(now);
-                        (&mut slot.due, &mut slot.timer)
-                    }
-                    _ => continue,
-                },
-                Alarm::Sleeper(key) => match self.sleepers.get_mut(key) {
-                    Some(sleeper) => (&mut sleeper.due, &mut sleeper.timer),
-                    None => continue,
-                },
-                Alarm::Task(_) => continue,
-            };
-            let at = match *due {
-                Due::After(span) => now + span,
-                Due::At(at) => at,
-                Due::Within(at, span) => at.min(now + span),
-                Due::Never => continue,
-            };
-            *due = Due::At(at);
-            *timer = Some(self.timers.insert(at, alarm));
-        }
-        self.fresh = fresh;
-        while let Some(alarm) = self.timers.pop(now) {
-            any = true;
-            match alarm {
-                Alarm::Call(key) => {
-                    let Some(slot) = self.slots.get_mut(key) else { continue };
-                    slot.timer = None;
-                    let to = slot.to;
-                    if self.leave(key) {
-                        self.notes.push_back(Note::Cancel { to, call: key });
-                    }
-                    self.expire(key, wakers);
-                }
-                Alarm::Sleeper(key) => {
-                    if let Some(sleeper) = self.sleepers.get_mut(key) {
-                        (sleeper.over, sleeper.timer) = (true, None);
-                        wakers.extend(sleeper.waker.take());
-                    }
-                }
-                Alarm::Task(key) => task(key),
-            }
-        }
-        any
-    }
-
-    /// Ends a call that has left where it was.
-    fn expire(&mut self, key: Key, wakers: &mut Wakers) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.count(&self.meter, || End::TimedOut, 0);
-        if slot.header.is(Header::ONE_WAY) {
-            self.slots.remove(key);
-            return;
-        }
-        wakers.extend(slot.waker.take());
-        slot.state = State::Done(Outcome::TimedOut);
-    }
-
     /// The endpoint is gone: everything ends.
     pub(crate) fn close(&mut self, wakers: &mut Wakers) {
         self.closed = true;
@@ -787,18 +521,6 @@ impl Table {
         #[cfg(feature = "tower")]
         self.close_permits(wakers);
     }
-}
-
-/// Why sending to a peer has stopped.
-enum Stop {
-    /// Nothing is left.
-    Empty,
-    /// As many calls as may be are under way to it.
-    Limit,
-    /// As many calls as may be are under way.
-    AllLimit,
-    /// The network has no room.
-    Room,
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::method::MethodId;
+use crate::outcome::Sent;
 use am_core::Rank;
 
 const ID: MethodId = MethodId { index: 0, digest: 7 };

@@ -1,0 +1,179 @@
+//! What the calls of this rank have sent: requests in turns of the peers, notes, and parts of long requests.
+
+use super::{Shipment, State, Table};
+use crate::buffers;
+use crate::config::CallConfig;
+use crate::meter::End;
+use crate::outcome::{Due, Note, Outcome, Outgoing, Sent, Wakers};
+use crate::wire::Header;
+use am_core::slab::Key;
+use am_core::{Address, SendError};
+
+/// Why sending to a peer has stopped.
+enum Stop {
+    /// Nothing is left.
+    Empty,
+    /// As many calls as may be are under way to it.
+    Limit,
+    /// As many calls as may be are under way.
+    AllLimit,
+    /// The network has no room.
+    Room,
+}
+
+impl Table {
+    /// Sends what can be sent, in turns of the peers; whether anything was, and whether something is left.
+    pub(crate) fn send(
+        &mut self,
+        wakers: &mut Wakers,
+        mut send: impl FnMut(Outgoing<'_>) -> Sent,
+    ) -> (bool, bool) {
+        let (mut advanced, mut blocked) = (false, false);
+        for _ in 0..self.turns.len() {
+            let Some(peer) = self.turns.pop_front() else { break };
+            let outcome = self.send_to(peer, wakers, &mut send);
+            advanced |= outcome.0;
+            // What waits for the limits goes on when a call ends.
+            match outcome.1 {
+                Stop::Empty | Stop::Limit => self.peers[peer as usize].listed = false,
+                Stop::Room | Stop::AllLimit => {
+                    blocked |= matches!(outcome.1, Stop::Room);
+                    self.turns.push_back(peer);
+                }
+            }
+        }
+        (advanced, blocked)
+    }
+
+    fn send_to(
+        &mut self,
+        peer: u32,
+        wakers: &mut Wakers,
+        send: &mut impl FnMut(Outgoing<'_>) -> Sent,
+    ) -> (bool, Stop) {
+        let CallConfig { calls_per_peer, calls, .. } = self.config;
+        let mut advanced = false;
+        loop {
+            let calling = &mut self.peers[peer as usize];
+            let Some(&key) = calling.queue.front() else { return (advanced, Stop::Empty) };
+            let Some(slot) = self.slots.get_mut(key).filter(|slot| matches!(slot.state, State::Queued)) else {
+                calling.queue.pop_front();
+                calling.stale = calling.stale.saturating_sub(1);
+                continue;
+            };
+            if calling.under_way >= calls_per_peer.max(1) {
+                return (advanced, Stop::Limit);
+            }
+            if self.under_way >= calls.max(1) {
+                return (advanced, Stop::AllLimit);
+            }
+            let left = match slot.due {
+                Due::At(at) => Some(at - self.now),
+                Due::After(span) => Some(span),
+                Due::Within(at, span) => Some(span.min(at - self.now)),
+                Due::Never => None,
+            };
+            let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
+            let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
+            match send(outgoing) {
+                Sent::NotNow => return (advanced, Stop::Room),
+                sent @ (Sent::Yes | Sent::Announced) => {
+                    calling.queue.pop_front();
+                    advanced = true;
+                    if let Sent::Announced = sent {
+                        slot.header.flags |= Header::LONG;
+                    } else if slot.header.is(Header::ONE_WAY) {
+                        // Whatever comes of it, nobody waits.
+                        if let Some(timer) = slot.timer.take() {
+                            self.timers.remove(timer);
+                        }
+                        if let Some(slot) = self.slots.remove(key) {
+                            slot.count(&self.meter, || End::OneWay, 0);
+                            buffers::give(slot.bytes);
+                        }
+                        continue;
+                    }
+                    slot.state = State::Sent;
+                    calling.under_way += 1;
+                    self.under_way += 1;
+                }
+                Sent::Failed(error) => {
+                    calling.queue.pop_front();
+                    // Under way for a moment, so that its end is that of others.
+                    slot.state = State::Sent;
+                    calling.under_way += 1;
+                    self.under_way += 1;
+                    let outcome = match error.loss() {
+                        Some((_, cause)) => Outcome::Lost(cause),
+                        None if matches!(error, SendError::Finished { .. }) => Outcome::Finished,
+                        None => Outcome::Send(Box::new(error)),
+                    };
+                    self.end(key, outcome, wakers);
+                    advanced = true;
+                }
+            }
+        }
+    }
+
+    /// Sends notes until there is no room; whether any was sent, and whether any is left.
+    pub(crate) fn send_notes(&mut self, mut send: impl FnMut(Note) -> Sent) -> (bool, bool) {
+        let mut advanced = false;
+        // A peer that is slow does not hold those to others up.
+        for _ in 0..self.notes.len() {
+            let Some(note) = self.notes.pop_front() else { break };
+            match send(note) {
+                Sent::NotNow => self.notes.push_back(note),
+                // To a peer that is gone.
+                Sent::Yes | Sent::Announced | Sent::Failed(_) => advanced = true,
+            }
+        }
+        (advanced, !self.notes.is_empty())
+    }
+
+    /// Sends parts of long requests until there is no room; whether any was sent, and whether any is left. `send` gets the destination, the
+    /// number that the part goes to, the offset, and all bytes from there on; it says how many of them it has sent.
+    pub(crate) fn send_parts(
+        &mut self,
+        wakers: &mut Wakers,
+        mut send: impl FnMut(Address, u64, usize, &[u8]) -> Result<usize, SendError>,
+    ) -> (bool, bool) {
+        let mut advanced = false;
+        for _ in 0..self.shipments.len() {
+            let Some(mut shipment) = self.shipments.pop_front() else { break };
+            let Some(slot) = self.slots.get_mut(shipment.call) else { continue };
+            match send(slot.to, shipment.remote, shipment.sent, &slot.bytes[shipment.sent..]) {
+                Ok(0) => self.shipments.push_back(shipment),
+                Ok(sent) => {
+                    advanced = true;
+                    shipment.sent += sent;
+                    if shipment.sent < slot.bytes.len() {
+                        self.shipments.push_back(shipment);
+                        continue;
+                    }
+                    slot.state = State::Sent;
+                    buffers::give(std::mem::take(&mut slot.bytes));
+                    if slot.header.is(Header::ONE_WAY) {
+                        self.end(shipment.call, Outcome::Answer, wakers);
+                    }
+                }
+                // Its end is that of all calls to the peer.
+                Err(_) => slot.state = State::Sent,
+            }
+        }
+        (advanced, !self.shipments.is_empty())
+    }
+
+    /// The callee has room for a long request.
+    pub(crate) fn granted(&mut self, from: Address, call: Key, remote: u64) {
+        let Some(slot) = self.slots.get_mut(call) else { return };
+        if slot.to != from
+            || !matches!(slot.state, State::Sent)
+            || !slot.header.is(Header::LONG)
+            || slot.bytes.is_empty()
+        {
+            return;
+        }
+        slot.state = State::Sending;
+        self.shipments.push_back(Shipment { call, remote, sent: 0 });
+    }
+}
