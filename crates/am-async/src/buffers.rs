@@ -5,6 +5,9 @@ use std::cell::RefCell;
 /// Bytes of short buffers that a thread keeps at most.
 const KEPT: usize = 8 << 20;
 
+/// Bytes of a buffer that is made for an answer, at least: one size serves most.
+const SHORTEST: usize = 64;
+
 /// A longer buffer is a long one.
 const LONGEST: usize = 64 << 10;
 
@@ -71,6 +74,18 @@ pub(crate) fn take_filled(bytes: usize) -> Vec<u8> {
     let Some(mut buffer) = pooled else { return vec![0; bytes] };
     buffer.resize(bytes, 0);
     buffer
+}
+
+/// Makes room in an empty buffer for an answer of one message, in one that goes round if it has no memory. Sizes are powers of two, as
+/// those of buffers that are written into piece by piece, so that none outgrows the short ones.
+#[inline]
+pub(crate) fn make_room(buffer: &mut Vec<u8>, bytes: usize) {
+    if buffer.capacity() == 0 && bytes != 0 {
+        *buffer = take();
+    }
+    if buffer.capacity() < bytes {
+        buffer.reserve_exact(bytes.max(SHORTEST).next_power_of_two());
+    }
 }
 
 /// How long the next one is expected to be, after one of so many bytes where so many were expected.

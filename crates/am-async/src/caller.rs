@@ -136,31 +136,9 @@ impl Caller {
         immediate: bool,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Result<(Key, trace::Span), CallError<E>> {
-        let known = self.shared.methods.get(usize::from(id.index)).filter(|known| known.digest == id.digest);
-        let known = known.ok_or(CallError::ForeignMethod)?;
-        let mut request = known.buffer();
-        let span = self.shared.tracer.call(self.trace, id.index, to, &mut request);
-        if let Err(text) = encode(&mut request) {
-            buffers::give(request);
-            return Err(CallError::Unserialisable(text));
-        }
-        known.had(request.len());
-        let started = self.shared.table().start(to, Header::new(id, flags), request, self.due(), immediate);
-        match started {
-            Ok(key) => {
-                self.shared.bell.ring();
-                Ok((key, span))
-            }
-            Err((denied, request)) => {
-                buffers::give(request);
-                Err(match denied {
-                    Denied::NoSuchRank { ranks } => CallError::NoSuchRank { to, ranks },
-                    Denied::RequestTooLarge { bytes, limit } => CallError::RequestTooLarge { bytes, limit },
-                    Denied::Busy(why) => CallError::Busy { to, why },
-                    Denied::Closed => CallError::Closed,
-                })
-            }
-        }
+        let (request, span) = encoded(&self.shared, self.trace, to, id, encode)?;
+        let key = enqueue(&self.shared, to, Header::new(id, flags), request, self.due(), immediate)?;
+        Ok((key, span))
     }
 
     /// Calls a method: the future yields the answer. The call is made now, whether the future is polled or not; dropping it cancels
@@ -182,11 +160,7 @@ impl Caller {
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Call<M> {
         let begun = self.begin(to, id, flags, false, encode);
-        let (key, error, span) = match begun {
-            Ok((key, span)) => (Some(key), None, span),
-            Err(error) => (None, Some(error), trace::Span::default()),
-        };
-        Call { shared: Arc::clone(&self.shared), key, error, to, timeout: self.timeout, span, method: PhantomData }
+        Call::new(Arc::clone(&self.shared), to, begun, self.timeout)
     }
 
     /// [`Caller::call`], unless the call would wait for others.
@@ -316,6 +290,54 @@ impl Caller {
     }
 }
 
+/// The bytes of a request, in a buffer that goes round, and the span of its call.
+#[inline]
+pub(crate) fn encoded<E>(
+    shared: &Shared,
+    trace: Trace,
+    to: Address,
+    id: MethodId,
+    encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
+) -> Result<(Vec<u8>, trace::Span), CallError<E>> {
+    let known = shared.methods.get(usize::from(id.index)).filter(|known| known.digest == id.digest);
+    let known = known.ok_or(CallError::ForeignMethod)?;
+    let mut request = known.buffer();
+    let span = shared.tracer.call(trace, id.index, to, &mut request);
+    if let Err(text) = encode(&mut request) {
+        buffers::give(request);
+        return Err(CallError::Unserialisable(text));
+    }
+    known.had(request.len());
+    Ok((request, span))
+}
+
+/// Puts a call into its peer's queue. `immediate` refuses one that would wait for others.
+pub(crate) fn enqueue<E>(
+    shared: &Shared,
+    to: Address,
+    header: Header,
+    request: Vec<u8>,
+    due: Due,
+    immediate: bool,
+) -> Result<Key, CallError<E>> {
+    let started = shared.table().start(to, header, request, due, immediate);
+    match started {
+        Ok(key) => {
+            shared.bell.ring();
+            Ok(key)
+        }
+        Err((denied, request)) => {
+            buffers::give(request);
+            Err(match denied {
+                Denied::NoSuchRank { ranks } => CallError::NoSuchRank { to, ranks },
+                Denied::RequestTooLarge { bytes, limit } => CallError::RequestTooLarge { bytes, limit },
+                Denied::Busy(why) => CallError::Busy { to, why },
+                Denied::Closed => CallError::Closed,
+            })
+        }
+    }
+}
+
 /// The error that an end without an answer means.
 fn error_of<E>(
     outcome: Outcome,
@@ -365,6 +387,20 @@ impl<M: Callable> fmt::Debug for Call<M> {
 impl<M: Callable> Unpin for Call<M> {}
 
 impl<M: Callable> Call<M> {
+    #[inline]
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        to: Address,
+        begun: Result<(Key, trace::Span), CallError<M::Error>>,
+        timeout: Option<Span>,
+    ) -> Self {
+        let (key, error, span) = match begun {
+            Ok((key, span)) => (Some(key), None, span),
+            Err(error) => (None, Some(error), trace::Span::default()),
+        };
+        Self { shared, key, error, to, timeout, span, method: PhantomData }
+    }
+
     /// Who was called.
     pub fn callee(&self) -> Address {
         self.to

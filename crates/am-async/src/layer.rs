@@ -9,7 +9,7 @@ use crate::methods::Methods;
 use crate::outcome::{Alarm, Note, Outgoing, Sent, Wakers};
 use crate::room::Room;
 use crate::server::Server;
-use crate::shared::{Known, Ready, Shared};
+use crate::shared::{Known, Ready, Shared, Waking};
 use crate::task::{Arrived, Dispatch, Dispatched, Taken};
 use crate::trace::Tracer;
 use crate::tree;
@@ -18,8 +18,8 @@ use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::slab::Key;
 use am_core::transport::PeerStatus;
 use am_core::{
-    Address, Arguments, Category, HandlerResult, Handlers, HasLayer, Instant, Lane, Payload, Peer, RegisterError,
-    Rejected, Reply, ReplyError, Request, SendError, Span, Token,
+    Address, Arguments, Category, Endpoint, HandlerResult, Handlers, HasLayer, Instant, Lane, Payload, Peer,
+    RegisterError, Rejected, Reply, ReplyError, Request, SendError, Span, Token, Transport,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -59,6 +59,10 @@ pub struct Calls<W> {
     losses: u32,
     /// Whether something is left to do that nobody rings for.
     more: bool,
+    /// Counts what may have ended calls.
+    events: u64,
+    /// The future that the endpoint runs, if it does: it is polled next whatever wakes it.
+    root: Option<Waking>,
     /// Whether peers owe answers, or are owed some.
     watch: bool,
     /// Idlings since the peers were looked at.
@@ -168,6 +172,7 @@ impl<W: Send + 'static> Calls<W> {
             calls.on_part(from, Key::from_u64(to), at, payload);
         })?;
         layer.progress(Self::progress);
+        layer.pending(Self::is_pending);
         layer.changed(|calls: &Self| calls.environment.shared.bell.is_rung());
         let known = methods.all.iter().map(|method| Known::new(method.digest)).collect();
         let room = Arc::new(Room::new(config.receive_bytes));
@@ -200,6 +205,8 @@ impl<W: Send + 'static> Calls<W> {
             due: Vec::new(),
             losses: 0,
             more: true,
+            events: 0,
+            root: None,
             watch: false,
             idles: 0,
             farewell: 0,
@@ -246,9 +253,26 @@ impl<W: Send + 'static> Calls<W> {
         polled
     }
 
-    /// Has the next poll carry on.
-    pub(crate) fn is_rung(&self) -> bool {
-        self.more || self.environment.shared.bell.is_rung()
+    /// Whether there is anything to do, or may be.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.more
+            || self.farewell != 0
+            || self.environment.shared.bell.is_rung()
+            || self.server.has_work()
+            || self.server.waits_for_time()
+            || self.room.is_freed()
+    }
+
+    /// Has the next poll look at everything.
+    pub(crate) fn look_again(&mut self) {
+        self.more = true;
+    }
+
+    /// Counts what may have ended calls.
+    #[inline]
+    pub(crate) fn events(&self) -> u64 {
+        self.events
     }
 
     /// A request that can be answered at once.
@@ -320,12 +344,16 @@ impl<W: Send + 'static> Calls<W> {
     #[inline]
     fn on_answer(&mut self, from: Address, verdict: u64, call: u64, numbers: (u64, u64), payload: Payload<'_>) {
         let body = |bytes: &mut Vec<u8>| {
+            buffers::make_room(bytes, payload.len());
             bytes.resize(payload.len(), 0);
             payload.copy_to(bytes);
         };
         let (call, verdict) = (Key::from_u64(call), Verdict::from_u64(verdict));
-        self.environment.shared.table().answered(from, call, verdict, numbers, body, &mut self.wakers);
-        self.more = true;
+        let mut table = self.environment.shared.table();
+        table.answered(from, call, verdict, numbers, body, &mut self.wakers);
+        // What the end of a call lets go on.
+        self.more |= table.has_work();
+        drop(table);
         self.wake();
     }
 
@@ -359,15 +387,24 @@ impl<W: Send + 'static> Calls<W> {
     /// Wakes those whose calls have ended.
     #[inline]
     fn wake(&mut self) {
-        if self.wakers.is_empty() {
+        self.events += 1;
+        let Self { wakers, root, .. } = self;
+        // Mostly the one that the endpoint runs.
+        wakers.retain(|waker| !root.as_ref().is_some_and(|root| root.wakes(waker)));
+        if wakers.is_empty() {
             return;
         }
         // The progress that follows sees who rings.
         let bell = &self.environment.shared.bell;
         let before = bell.enter();
-        self.wakers.drain(..).for_each(Waker::wake);
+        wakers.drain(..).for_each(Waker::wake);
         bell.leave(before);
         self.more = true;
+    }
+
+    /// The endpoint runs a future, or no longer.
+    pub(crate) fn set_root(&mut self, root: Option<Waking>) {
+        self.root = root;
     }
 
     fn progress(&mut self, outbox: &mut Outbox<'_>) -> ProgressResult {
@@ -406,7 +443,8 @@ impl<W: Send + 'static> Calls<W> {
             let outcome = self.round(outbox, self.farewell == 1 && round == 0);
             advanced |= outcome.0;
             blocked = outcome.1;
-            if !outcome.0 && !self.environment.shared.bell.is_rung() && !self.room.is_freed() {
+            // Whatever gives a further round something to do rings, frees room or leaves the server work.
+            if !self.environment.shared.bell.is_rung() && !self.room.is_freed() && !self.server.has_work() {
                 break;
             }
         }
@@ -433,7 +471,8 @@ impl<W: Send + 'static> Calls<W> {
     /// One look at everything; whether anything was done, and whether something is left that the network has no room for.
     fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool) {
         let (mut advanced, mut blocked) = (false, false);
-        let Self { environment, server, wakers, due, wire, .. } = self;
+        self.events += 1;
+        let Self { environment, server, wakers, due, wire, root, .. } = self;
         let wire = *wire;
         let mut table = environment.shared.table();
         table.set_shape(outbox.shape());
@@ -486,7 +525,11 @@ impl<W: Send + 'static> Calls<W> {
             advanced |= server.desert(&|of| outbox.status(of).unwrap_or(PeerStatus::Active));
             self.farewell = 0;
         }
-        wakers.drain(..).for_each(Waker::wake);
+        for waker in wakers.drain(..) {
+            if !root.as_ref().is_some_and(|root| root.wakes(&waker)) {
+                waker.wake();
+            }
+        }
         for task in due.drain(..) {
             server.expired(task);
         }
@@ -554,6 +597,44 @@ fn sent(outcome: Result<(), SendError>) -> Sent {
         Err(SendError::WouldBlock { .. }) => Sent::NotNow,
         Err(error) => Sent::Failed(error),
     }
+}
+
+/// Makes a call and sends it at once, where nothing waits before it and it fits one message; else gives its request back. Whoever calls
+/// lets the endpoint poll.
+#[inline]
+pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
+    endpoint: &mut Endpoint<T, S>,
+    shared: &Shared,
+    to: Address,
+    header: Header,
+    request: Vec<u8>,
+) -> Result<Key, Vec<u8>> {
+    let room = || endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
+    if !request.is_empty() && request.len() as u64 > room() {
+        return Err(request);
+    }
+    let started = shared.table().start_sent(endpoint.shape(), to, header, request.len(), || endpoint.now());
+    let Some(key) = started else { return Err(request) };
+    let calls = endpoint.layer_quietly::<Calls<W>>();
+    calls.watch = true;
+    let (handler, words) = (calls.wire.call, (header.to_u64(), key.to_u64()));
+    let sent = match &request[..] {
+        [] => endpoint.try_request(to, handler, words),
+        body => endpoint.try_request_medium(to, handler, words, body),
+    };
+    match sent {
+        Ok(()) => buffers::give(request),
+        Err(SendError::WouldBlock { .. }) => {
+            shared.table().put_back(key, request);
+            endpoint.layer_mut::<Calls<W>>().more = true;
+        }
+        Err(error) => {
+            buffers::give(request);
+            shared.table().refused(key, error, &mut Wakers::new());
+            endpoint.layer_mut::<Calls<W>>().more = true;
+        }
+    }
+    Ok(key)
 }
 
 #[inline]

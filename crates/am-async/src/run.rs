@@ -1,38 +1,21 @@
 //! Calls on an endpoint: futures that it runs, and waits that block.
 
-use crate::caller::{Answers, Call, Caller};
+use crate::caller::{Answers, Call, Caller, encoded, enqueue};
 use crate::context::{Context, Origin};
 use crate::error::CallError;
-use crate::layer::Calls;
+use crate::layer::{Calls, call_at_once};
 use crate::method::{Callable, StreamMethod};
-use crate::shared::Shared;
+use crate::outcome::Due;
+use crate::shared::{Root, Waking};
 use crate::trace::Trace;
+use crate::wire::Header;
 use am_core::{Destination, Endpoint, HasLayer, Transport, WaitError, WaitReason};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{self, Poll, Wake, Waker};
-
-/// Wakes the future that an endpoint runs.
-struct Root {
-    woken: AtomicBool,
-    shared: Arc<Shared>,
-}
-
-impl Wake for Root {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // Release: pairs with the Acquire in `run`; what is awaited is there before.
-        self.woken.store(true, Ordering::Release);
-        self.shared.bell.ring();
-    }
-}
+use std::task::{self, Poll, Waker};
 
 /// What an [`Endpoint`] with [`Calls`] can do. `W` is the state that methods work on.
 pub trait CallEndpoint<W> {
@@ -86,7 +69,18 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
     }
 
     fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
-        quietly(self, |caller| caller.call(to, method, request))
+        let (to, id) = (to.address(), method.id());
+        let shared = Arc::clone(&self.layer_quietly::<Calls<W>>().environment().shared);
+        shared.tracer.is_at(self.address());
+        let request = encoded(&shared, Trace::default(), to, id, |into| M::encode(request, into));
+        let begun = request.and_then(|(request, span)| {
+            let header = Header::new(id, 0);
+            let key = call_at_once(self, &shared, to, header, request).or_else(|request| {
+                quietly(self, |caller| enqueue(caller.shared(), to, header, request, Due::Never, false))
+            });
+            Ok((key?, span))
+        });
+        Call::new(shared, to, begun, None)
     }
 
     fn stream<Q, R, E>(
@@ -115,12 +109,13 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         environment.shared.bell.set_waker(waker);
         environment.shared.table().set_shape(shape);
         let context = Context::new(&environment, Origin::new(source, None, Trace::default()), None);
-        let root = Arc::new(Root { woken: AtomicBool::new(true), shared: Arc::clone(&environment.shared) });
+        let root = Root::new(&environment.shared);
         let waker = Waker::from(Arc::clone(&root));
+        let waking = Waking { root: Arc::clone(&root), waker: waker.clone() };
+        self.layer_quietly::<Calls<W>>().set_root(Some(waking));
         let mut program = pin!(program(context));
-        wait(self, |endpoint| {
-            // Acquire: pairs with the Release of who wakes.
-            if !root.woken.load(Ordering::Relaxed) || !root.woken.swap(false, Ordering::Acquire) {
+        let outcome = wait(self, |endpoint| {
+            if !root.take() {
                 return None;
             }
             let bell = &environment.shared.bell;
@@ -132,7 +127,9 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
                 Poll::Ready(output) => Some(output),
                 Poll::Pending => None,
             }
-        })
+        });
+        self.layer_quietly::<Calls<W>>().set_root(None);
+        outcome
     }
 
     fn serve_until(&mut self, mut over: impl FnMut(&W) -> bool) -> Result<(), WaitError> {
@@ -169,7 +166,10 @@ fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
         // What has been left to do, or lost, is the layer's to look at in the next poll.
         let losses = endpoint.losses();
         let calls = endpoint.layer_quietly::<Calls<W>>();
-        if calls.is_rung() || calls.is_behind(losses) {
+        if calls.is_behind(losses) {
+            calls.look_again();
+        }
+        if calls.is_pending() {
             endpoint.layer_mut::<Calls<W>>();
         }
         Ok(ControlFlow::Continue(WaitReason::Message))
@@ -190,7 +190,12 @@ impl<M: Callable> Call<M> {
     ) -> Result<M::Response, CallError<M::Error>> {
         let shared = &endpoint.layer_quietly::<Calls<W>>().environment().shared;
         assert!(Arc::ptr_eq(shared, &self.shared), "the call was made through another endpoint");
-        wait(endpoint, |_| self.take(None))?
+        let mut seen = None;
+        wait(endpoint, |endpoint| {
+            let events = Some(endpoint.layer_quietly::<Calls<W>>().events());
+            // Nothing else ends a call.
+            if std::mem::replace(&mut seen, events) == events { None } else { self.take(None) }
+        })?
     }
 }
 

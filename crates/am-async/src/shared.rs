@@ -161,3 +161,56 @@ impl Wake for TaskWaker {
         }
     }
 }
+
+/// Wakes the future that an endpoint runs.
+#[derive(Debug)]
+pub(crate) struct Root {
+    woken: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+impl Root {
+    /// Of a future that is to be polled.
+    pub(crate) fn new(shared: &Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self { woken: AtomicBool::new(true), shared: Arc::clone(shared) })
+    }
+
+    /// Whether the future is to be polled, which its caller does then.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        // Acquire: pairs with the Release of who wakes.
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+}
+
+impl Wake for Root {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Release: pairs with the Acquire in `take`; what is awaited is there before.
+        self.woken.store(true, Ordering::Release);
+        self.shared.bell.ring();
+    }
+}
+
+/// The future that an endpoint runs, as its layer knows it: what wakes it while the endpoint polls need not ring, since it is looked at
+/// before the endpoint sleeps.
+#[derive(Debug)]
+pub(crate) struct Waking {
+    pub(crate) root: Arc<Root>,
+    pub(crate) waker: Waker,
+}
+
+impl Waking {
+    /// Wakes the future, if it is the one that a waker is for; whether it is.
+    #[inline]
+    pub(crate) fn wakes(&self, waker: &Waker) -> bool {
+        let is = self.waker.will_wake(waker);
+        if is {
+            self.root.woken.store(true, Ordering::Release);
+        }
+        is
+    }
+}

@@ -14,7 +14,7 @@ use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
-use am_core::{Address, Instant};
+use am_core::{Address, Instant, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -245,19 +245,86 @@ impl Table {
         Ok(key)
     }
 
+    /// Makes a call that is sent right after this, where no other waits before it and no limit is reached; what is
+    /// wrong with it is for [`Table::start`] to say. `now` is asked where the call is timed.
+    #[inline]
+    pub(crate) fn start_sent(
+        &mut self,
+        shape: Shape,
+        to: Address,
+        header: Header,
+        request: usize,
+        now: impl FnOnce() -> Instant,
+    ) -> Option<Key> {
+        self.set_shape(shape);
+        let peer = shape.peer(to)?.0;
+        let CallConfig { calls_per_peer, calls, max_bytes, .. } = self.config;
+        let calling = &mut self.peers[peer as usize];
+        let bytes = request - self.envelope;
+        let free = calling.under_way < calls_per_peer.max(1) && self.under_way < calls.max(1);
+        // Who waits for a limit on all calls waits in the turns.
+        let waiting = !(calling.queue.is_empty() && self.turns.is_empty());
+        if !free || waiting || self.closed || bytes as u64 > u64::from(max_bytes) {
+            return None;
+        }
+        calling.under_way += 1;
+        self.under_way += 1;
+        let mut seen = Seen::default();
+        if self.meter.is_on() {
+            self.meter.begun(Party::Caller, header.method, bytes);
+            seen.at(now());
+        }
+        let (state, bytes) = (State::Sent, Vec::new());
+        let (waker, due, timer, stream) = (None, Due::Never, None, None);
+        Some(self.slots.insert(Slot { to, peer, header, state, bytes, waker, due, timer, stream, seen }))
+    }
+
+    /// The network has no room for a call that [`Table::start_sent`] made: it is sent later, before all others.
+    #[cold]
+    pub(crate) fn put_back(&mut self, key: Key, request: Vec<u8>) {
+        self.leave(key);
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        (slot.state, slot.bytes) = (State::Queued, request);
+        let (peer, queue) = (slot.peer, &mut self.peers[slot.peer as usize]);
+        queue.queue.push_front(key);
+        if !queue.listed {
+            queue.listed = true;
+            self.turns.push_back(peer);
+        }
+    }
+
+    /// A call could not be sent, and never can be.
+    #[cold]
+    pub(crate) fn refused(&mut self, key: Key, error: SendError, wakers: &mut Wakers) {
+        let outcome = match error.loss() {
+            Some((_, cause)) => Outcome::Lost(cause),
+            None if matches!(error, SendError::Finished { .. }) => Outcome::Finished,
+            None => Outcome::Send(Box::new(error)),
+        };
+        self.end(key, outcome, wakers);
+    }
+
+    /// Whether there is something to send, to look at the time for, or a place that somebody waits for.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        let idle = self.turns.is_empty() && self.notes.is_empty() && self.shipments.is_empty();
+        #[cfg(feature = "tower")]
+        let idle = idle && !self.awaits_permits();
+        !idle || self.needs_time() || self.meter.waits()
+    }
+
     /// The end of a call, with the answer's bytes, if there is one; else its waker is kept.
+    #[inline]
     pub(crate) fn poll(&mut self, key: Key, waker: Option<&Waker>) -> Polled<Ended> {
         let Some(slot) = self.slots.get_mut(key) else { return Polled::Pending(None) };
-        if !matches!(slot.state, State::Done(_)) {
-            return Polled::Pending(keep(&mut slot.waker, waker));
+        let State::Done(outcome) = &mut slot.state else { return Polled::Pending(keep(&mut slot.waker, waker)) };
+        let ended = (std::mem::replace(outcome, Outcome::Answer), std::mem::take(&mut slot.bytes));
+        let stream = slot.stream.take();
+        self.slots.discard(key);
+        if stream.is_some() {
+            self.keep_stream(stream);
         }
-        match self.slots.remove(key) {
-            Some(Slot { state: State::Done(outcome), bytes, stream, .. }) => {
-                self.keep_stream(stream);
-                Polled::Ready((outcome, bytes))
-            }
-            _ => Polled::Pending(None),
-        }
+        Polled::Ready(ended)
     }
 
     /// Keeps what a stream had for another one.

@@ -80,6 +80,12 @@ impl Table {
         to_peer < self.config.calls_per_peer.max(1) as usize && all < self.config.calls.max(1) as usize
     }
 
+    /// Whether anyone waits for a permit.
+    #[inline]
+    pub(super) fn awaits_permits(&self) -> bool {
+        !self.permits.order.is_empty()
+    }
+
     /// Gives permits to those who wait, as far as there are places.
     pub(crate) fn give_permits(&mut self, wakers: &mut Wakers) {
         for _ in 0..self.permits.order.len() {

@@ -103,12 +103,7 @@ impl Table {
                     slot.state = State::Sent;
                     calling.under_way += 1;
                     self.under_way += 1;
-                    let outcome = match error.loss() {
-                        Some((_, cause)) => Outcome::Lost(cause),
-                        None if matches!(error, SendError::Finished { .. }) => Outcome::Finished,
-                        None => Outcome::Send(Box::new(error)),
-                    };
-                    self.end(key, outcome, wakers);
+                    self.refused(key, error, wakers);
                     advanced = true;
                 }
             }

@@ -131,3 +131,37 @@ fn a_part_that_comes_twice_ends_its_call() {
     assert!(matches!(played.outcome(call), Some(Outcome::BadAnswer)));
     assert_eq!(played.room.used(), 0);
 }
+
+#[test]
+fn calls_at_once_overtake_nobody() {
+    let mut played = Played::new(CallConfig::new().calls(1));
+    let header = Header::new(ID, 0);
+    let at_once = |played: &mut Played| {
+        played.table.start_sent(Shape { ranks: 1, endpoints: 1 }, TO, header, 0, || Instant(0))
+    };
+    let first = at_once(&mut played).unwrap();
+    assert_eq!(at_once(&mut played), None, "as many as may be");
+    let second = played.call(0, vec![], false);
+    assert!(played.table.has_work());
+    played.answer(first, Status::Answer, false, 0, &[]);
+    assert_eq!(at_once(&mut played), None, "one waits");
+    played.table.send(&mut played.wakers, |_| Sent::Yes);
+    played.answer(second, Status::Answer, false, 0, &[]);
+    assert!(!played.table.has_work());
+    assert!(at_once(&mut played).is_some());
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn a_free_place_is_work_where_one_waits_for_it() {
+    let mut played = Played::new(CallConfig::new().calls(1));
+    let call = played.call(0, vec![], false);
+    let mut permit = None;
+    let polled = played.table.permit(TO, &mut permit, Waker::noop());
+    assert!(matches!(polled, Ok(Polled::Pending(_))));
+    played.answer(call, Status::Answer, false, 0, &[]);
+    assert!(played.table.has_work());
+    played.table.give_permits(&mut played.wakers);
+    assert!(matches!(played.table.permit(TO, &mut permit, Waker::noop()), Ok(Polled::Ready(()))));
+    assert!(!played.table.has_work());
+}

@@ -3,7 +3,7 @@
 use crate::support::{Question, Wrong, attach, job, methods, simple, until_dropped};
 use am_async::{CallConfig, CallEndpoint, CallError, Calls, Failure, Methods, Refusal};
 use am_core::loopback::{LoopbackConfig, network};
-use am_core::{AttachError, Endpoint, Handlers, LossCause, Rank, Span};
+use am_core::{AttachError, Category, Endpoint, Handlers, LossCause, Rank, Span};
 
 #[test]
 fn every_kind_of_method_answers() {
@@ -85,6 +85,15 @@ fn sizes_beyond_the_limit_are_refused() {
             endpoint.call(Rank(1), handles.make, &999).wait(endpoint),
             Err(CallError::AnswerTooLarge { bytes: 1001, limit: 1000 })
         );
+    });
+    // Also one that a message would carry.
+    job(2, LoopbackConfig::default(), config, |endpoint, handles| {
+        let before = endpoint.statistics().requests_sent(Category::Medium).messages;
+        assert_eq!(
+            endpoint.call(Rank(1), handles.bytes, &vec![0; 999]).wait(endpoint),
+            Err(CallError::RequestTooLarge { bytes: 1001, limit: 1000 })
+        );
+        assert_eq!(endpoint.statistics().requests_sent(Category::Medium).messages, before);
     });
 }
 

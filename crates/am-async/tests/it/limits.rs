@@ -3,7 +3,7 @@
 use crate::support::{Handles, World, attach, job, until_dropped};
 use am_async::{CallConfig, CallEndpoint, CallError, Calls, Context, Failure, Methods, Refusal, Retries};
 use am_core::loopback::{Loopback, LoopbackConfig, network, single};
-use am_core::{Endpoint, Handlers, Rank, Span};
+use am_core::{Category, Endpoint, Handlers, Rank, Span};
 use std::pin::pin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,6 +34,19 @@ fn a_stream_has_its_callers_window() {
             assert_eq!(answers.wait_next(endpoint), None);
         });
     }
+}
+
+#[test]
+fn calls_leave_at_once_and_in_order() {
+    let two = LoopbackConfig::default().requests(2);
+    let (mut endpoint, handles) = attach(network(1, two).pop().unwrap(), CallConfig::default());
+    let sent = |endpoint: &Endpoint<_, _>| endpoint.statistics().requests_sent(Category::Medium).messages;
+    let before = sent(&endpoint);
+    let calls: Vec<_> = (0..8).map(|_| endpoint.call(Rank(0), handles.add, &1)).collect();
+    assert_eq!(sent(&endpoint) - before, 2, "as many as there is room for, before any poll");
+    let totals: Vec<u64> = calls.into_iter().map(|call| call.wait(&mut endpoint).unwrap()).collect();
+    assert_eq!(totals, (1..=8).collect::<Vec<u64>>());
+    endpoint.finish().unwrap();
 }
 
 /// Runs ranks that have the methods and handles that `methods` makes, and the same state; all but the first serve.
