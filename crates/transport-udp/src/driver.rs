@@ -2,7 +2,10 @@
 //! simulated fabric is another; [`MachineTransport`](crate::MachineTransport) makes a transport of either.
 
 use crate::proto::{BorrowedPayload, Machine};
-use am_core::transport::{LossCause, Notify, PeerStatus, PendingKey, ReplyPath, Sink, WaitReason};
+use am_core::arguments::Words;
+use am_core::transport::{
+    LossCause, Notify, PeerStatus, PendingKey, Refused, ReplyPath, RequestHeader, Sink, WaitReason,
+};
 use am_core::{Instant, Peer, Rank, Span};
 use std::task::Waker;
 
@@ -35,6 +38,15 @@ pub trait Driver {
     /// A message has been accepted. It need not leave at once, but must without further calls: small messages that
     /// are sent one after the other share datagrams.
     fn accepted(&mut self);
+
+    /// Sends a Short request, as [`Machine::request`] does, and tells that it was [accepted](Driver::accepted). A driver that others
+    /// share the machine with may keep messages that it is bound to take until the machine is used next, by whomever.
+    fn short(&mut self, to: Peer, head: RequestHeader, args: &Words) -> Result<(), Refused> {
+        let accepted = self.with(|machine, now| machine.request(now, to, head, args, None));
+        // A refusal may have begun a handshake, which has to leave, too.
+        self.accepted();
+        accepted
+    }
 
     /// Takes in what has arrived and lets time act on the machine. Does not block.
     fn take_in(&mut self);

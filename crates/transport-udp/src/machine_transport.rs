@@ -67,15 +67,9 @@ impl<D: Driver, M: Memory> MachineTransport<D, M> {
         self.driver.failure().map_or(Ok(()), |cause| Err(Refused::Gone(PeerStatus::Lost(cause))))
     }
 
-    fn request(
-        &mut self,
-        to: Peer,
-        head: RequestHeader,
-        args: &Words,
-        payload: Option<&[u8]>,
-    ) -> Result<(), Refused> {
+    fn medium(&mut self, to: Peer, head: RequestHeader, args: &Words, payload: &[u8]) -> Result<(), Refused> {
         self.usable()?;
-        let accepted = self.driver.with(|machine, now| machine.request(now, to, head, args, payload));
+        let accepted = self.driver.with(|machine, now| machine.request(now, to, head, args, Some(payload)));
         // A refusal may have begun a handshake, which has to leave, too.
         self.driver.accepted();
         accepted
@@ -133,9 +127,9 @@ impl<D: Driver, M: Memory> PayloadWriter for Claim<'_, D, M> {
 impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
     fn commit(self) {
         let payload = std::mem::take(&mut self.transport.scratch);
-        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now
-        // is for a peer that was lost meanwhile, to which messages are lost anyway.
-        let _ = self.transport.request(self.to, self.head, &self.args, Some(&payload));
+        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now is for
+        // a peer that was lost meanwhile, to which messages are lost anyway.
+        let _ = self.transport.medium(self.to, self.head, &self.args, &payload);
         self.transport.scratch = payload;
     }
 }
@@ -210,8 +204,11 @@ impl<D: Driver, M: Memory + Clone> Transport for MachineTransport<D, M> {
 
     fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         match body {
-            Body::None => self.request(to, head, args, None),
-            Body::Copy(payload) => self.request(to, head, args, Some(payload)),
+            Body::None => {
+                self.usable()?;
+                self.driver.short(to, head, args)
+            }
+            Body::Copy(payload) => self.medium(to, head, args, payload),
             Body::Place(payload, at) => self.long(to, head, args, payload, at),
         }
     }

@@ -51,6 +51,16 @@ impl Entry {
         len: 0,
         payload: 0,
     };
+
+    /// Reads a whole Short request without a reply from the front of its lane; returns whether there was one. What floods consist
+    /// of has a way of its own here, since all others are handed on through memory.
+    #[inline]
+    pub(super) fn parse_plain(&mut self, bytes: &[u8]) -> bool {
+        let Some((handler, len)) = Message::parse_plain(bytes, &mut self.words) else { return false };
+        self.message = Message { kind: Kind::Short, handler, room: 0 };
+        (self.lane, self.len) = (0, len as u64);
+        true
+    }
 }
 
 /// What handlers have done that the machine does not know yet.

@@ -102,6 +102,21 @@ impl Message {
         }
     }
 
+    /// Reads a Short message that permits no reply; returns its handler and its length. `None` for all others, and for a part.
+    #[inline]
+    pub(super) fn parse_plain(bytes: &[u8], words: &mut Words) -> Option<(u8, usize)> {
+        let &[first, handler, 0, ref rest @ ..] = bytes else { return None };
+        let count = usize::from(first >> 3);
+        if first & 7 != 0 {
+            return None;
+        }
+        let rest = rest.get(..4 * count)?;
+        let (pairs, odd) = rest.as_chunks::<8>();
+        let odd = odd.first_chunk::<4>().map(|odd| u64::from(u32::from_le_bytes(*odd)));
+        words.refill(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()?;
+        Some((handler, 3 + rest.len()))
+    }
+
     #[inline]
     fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize, words: &mut Words) -> Option<Self> {
         let (handler, room) = (reader.u8()?, reader.varint()?);
@@ -117,6 +132,14 @@ impl Message {
         };
         Some(Self { kind, handler, room })
     }
+}
+
+/// A Short message without a reply as it stands in its lane.
+#[cfg(test)]
+pub(crate) fn encoded(handler: u8, words: &Words) -> Vec<u8> {
+    let mut bytes = [0; MAX_HEADER];
+    let len = Message { kind: Kind::Short, handler, room: 0 }.encode(words, &mut bytes);
+    bytes[..len].to_vec()
 }
 
 /// Appends the words of a message.
@@ -143,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_come_back_and_prefixes_wait(words in prop::collection::vec(any::<u32>(), 0..=16), handler: u8, room in 0u64..1 << 30, len in 0u64..1 << 60, kind in 0..4) {
+        fn headers_come_back_and_prefixes_wait(words in prop::collection::vec(any::<u32>(), 0..=16), handler: u8, room in (0u64..3).prop_flat_map(|bits| 0..1u64 << (15 * bits)), len in 0u64..1 << 60, kind in 0..4) {
             let kind = match kind { 0 => Kind::Short, 1 => Kind::Medium { len }, 2 => Kind::Long { len, at: len / 3, end: len }, _ => Kind::Control { len } };
             let (message, words) = (Message { kind, handler, room }, Words::from_slice(&words).unwrap());
             let mut bytes = [0; MAX_HEADER];
@@ -151,8 +174,13 @@ mod tests {
             let mut parsed = Words::from_slice(&[77; MAX_WORDS]).unwrap();
             prop_assert_eq!(Message::parse(&bytes, &mut parsed), Parsed::Whole(message, len));
             prop_assert_eq!(parsed, words);
+            let plain = (kind == Kind::Short && room == 0).then_some((handler, len));
+            let mut parsed = Words::from_slice(&[77; MAX_WORDS]).unwrap();
+            prop_assert_eq!(Message::parse_plain(&bytes, &mut parsed), plain);
+            prop_assert!(plain.is_none() || parsed == words);
             for cut in 0..len {
                 prop_assert_eq!(Message::parse(&bytes[..cut], &mut parsed), Parsed::Part);
+                prop_assert_eq!(Message::parse_plain(&bytes[..cut], &mut parsed), None);
             }
         }
 

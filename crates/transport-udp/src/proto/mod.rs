@@ -71,6 +71,8 @@ pub use context::{Counters, Dropped};
 #[cfg(feature = "fuzzing")]
 pub(crate) use deliver::Direct;
 pub use machine::{BorrowedPayload, Machine, Parts};
+#[cfg(test)]
+pub(crate) use message::encoded;
 
 use am_core::transport::{Departure, LossCause};
 use am_core::{AnyMemory, Peer, Segment};

@@ -153,6 +153,13 @@ impl Session {
         Ok(())
     }
 
+    /// Bytes of requests that can be accepted now.
+    pub(super) fn room(&self, shared: &Context) -> u64 {
+        let config = &shared.config;
+        let mine = u64::from(config.send_queue).saturating_sub(self.traffic.out[0].queued());
+        mine.min(u64::from(config.send_budget).saturating_sub(shared.queued[0]))
+    }
+
     /// Whether a request whose reply takes at most `cost` may be handled now, after others whose replies take at
     /// most `ahead`.
     ///
@@ -204,6 +211,12 @@ impl Session {
         }
     }
 
+    /// Appends requests without replies to their lane, as they stand there.
+    pub(super) fn append_bytes(&mut self, shared: &mut Context, bytes: &[u8]) {
+        self.traffic.out[0].fifo.append(&mut shared.pools[0], bytes);
+        self.traffic.on_queued(shared, 0, bytes.len() as u64);
+    }
+
     /// Finds the message at the front of a lane, behind those that a batch holds already. Returns whether it is
     /// whole.
     #[inline]
@@ -218,6 +231,13 @@ impl Session {
         let start = incoming.fifo.start() + ahead.bytes[lane];
         if incoming.ready == start {
             return Ok(false);
+        }
+        if lane == 0 {
+            let front = incoming.fifo.peek(&shared.pools[IN], start);
+            let most = front.len().min((incoming.ready - start) as usize);
+            if entry.parse_plain(&front[..most]) {
+                return Ok(true);
+            }
         }
         self.parse_front(shared, lane, ahead, entry)
     }

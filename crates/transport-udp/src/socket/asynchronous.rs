@@ -15,8 +15,8 @@ use am_core::{
 use std::future::poll_fn;
 use std::io;
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
-use std::sync::{Arc, TryLockError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -76,15 +76,8 @@ async fn service_task(shared: Arc<Shared>, socket: tokio::net::UdpSocket) {
 /// One turn of the task; returns how long nothing is due. No time at all says that there is, or may be, more in
 /// the socket.
 pub(super) fn work(shared: &Shared) -> Duration {
-    let mut engine = match shared.try_engine() {
-        Ok(engine) => engine,
-        Err(TryLockError::Poisoned(engine)) => {
-            drop(engine);
-            shared.engine()
-        }
-        // The program is at it.
-        Err(TryLockError::WouldBlock) => return Duration::from_millis(1),
-    };
+    // Otherwise the program is at it.
+    let Some(mut engine) = shared.try_engine() else { return Duration::from_millis(1) };
     #[cfg(test)]
     shared.sabotaged();
     if shared.is_parked() {

@@ -3,13 +3,17 @@
 use super::engine::Engine;
 use super::peers::Peers;
 use super::service::{Service, Shared};
+use super::stage::Stage;
 use super::waiting::sleep;
 use super::wire;
 use crate::driver::Driver;
 use crate::proto::{Access, Batch, BorrowedPayload, Machine};
+use am_core::arguments::Words;
 use am_core::backoff::{Backoff, Next};
-use am_core::transport::{Departure, LossCause, Notify, PendingKey, ReplyPath, Sink, WaitReason};
-use am_core::{Instant, Rank, Span};
+use am_core::transport::{
+    Departure, LossCause, Notify, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, WaitReason,
+};
+use am_core::{Instant, Peer, Rank, Span};
 use nix::poll::PollFlags;
 use std::fmt;
 use std::os::fd::AsFd;
@@ -87,10 +91,22 @@ struct Program {
     /// The last round has left messages for the next one.
     arrived: bool,
     losses: u32,
+    stage: Stage,
+    /// The last use of the machine has sent a Short message without a reply. The next of these comes with a licence, so
+    /// that a single one does without.
+    flooding: bool,
 }
 
 impl Program {
+    /// The program uses the machine, which may take room that was free or end a session.
+    #[inline]
+    fn end_flood(&mut self) {
+        self.flooding = false;
+        self.stage.forbid();
+    }
+
     /// Tells the helper that the program is at work.
+    #[inline]
     fn drive(&mut self, shared: &Shared) {
         self.drives += 1;
         // Relaxed: the helper only wants to see it change some time.
@@ -110,6 +126,7 @@ impl Program {
         lent: Option<BorrowedPayload<'_>>,
         early: &mut [u8],
     ) {
+        self.end_flood();
         shared.unseen.store(false, Relaxed);
         // What has come is told the time anyway.
         if early.is_empty() || engine.machine.has_ready() {
@@ -136,6 +153,7 @@ impl Program {
 
     /// Takes note that the program has used the machine.
     fn used(&mut self, engine: &Engine) {
+        self.end_flood();
         self.sent.accepted = engine.machine.accepted_bytes();
         self.sent.dirty = true;
     }
@@ -209,6 +227,8 @@ impl SocketDriver {
             woken: false,
             arrived: false,
             losses: 0,
+            stage: Stage::default(),
+            flooding: false,
         };
         let batch = shared.engine().machine.new_batch();
         let departed = OnDeparture::default();
@@ -221,6 +241,27 @@ impl SocketDriver {
 
     pub(super) fn when_departed(&mut self, call: Box<dyn FnOnce() + Send>) {
         self.departed.0 = Some(call);
+    }
+
+    /// [`Driver::short`] under the lock.
+    #[inline(never)]
+    fn short_locked(&mut self, to: Peer, head: RequestHeader, args: &Words) -> Result<(), Refused> {
+        let Self { shared, program, .. } = self;
+        let mut engine = shared.engine();
+        let flooding = program.flooding;
+        let now = program.resume(&engine);
+        let accepted = engine.machine.request(now, to, head, args, None);
+        program.used(&engine);
+        if accepted.is_ok() && head.reply == ReplyBound::None {
+            program.flooding = true;
+            if flooding && let Some((session, room)) = engine.machine.room_to_stage(to) {
+                engine.staged.owner = Some((to, session));
+                program.stage.permit(to, room);
+            }
+        }
+        drop(engine);
+        self.accepted();
+        accepted
     }
 
     /// Who asks again and again need not look at more than the socket each time. Returns how many bytes of the
@@ -300,14 +341,30 @@ impl Driver for SocketDriver {
         self.peers.segment_len(rank)
     }
 
+    #[inline]
     fn accepted(&mut self) {
         self.program.drive(&self.shared);
         // A refusal drives nothing: who is refused will poll, and may first want to know why.
         let sent = &mut self.program.sent;
         let some = sent.accepted != std::mem::replace(&mut sent.told, sent.accepted);
-        if some && sent.accepted - sent.handed >= EAGER {
+        // Of what was accepted, a lost peer's messages may not have reached the machine, which does not count them then.
+        if some && sent.accepted.saturating_sub(sent.handed) >= EAGER {
             self.take_in();
         }
+    }
+
+    #[inline]
+    fn short(&mut self, to: Peer, head: RequestHeader, args: &Words) -> Result<(), Refused> {
+        let Self { shared, program, .. } = self;
+        if head.reply == ReplyBound::None
+            && let Some(len) = program.stage.push(&shared.ring, to, head.handler, args)
+        {
+            program.sent.accepted += len;
+            program.sent.dirty = true;
+            self.accepted();
+            return Ok(());
+        }
+        self.short_locked(to, head, args)
     }
 
     fn take_in(&mut self) {

@@ -1,6 +1,7 @@
 //! What the program's thread and the helper thread take turns in driving: a machine and its socket.
 
 use super::process::Process;
+use super::stage::{Ring, Staged};
 use super::wire::{LARGEST, Sent, Wire};
 use crate::proto::{BorrowedPayload, Machine, Parts};
 use crate::random::SplitMix64;
@@ -28,6 +29,8 @@ pub(super) struct Engine {
     pub(super) wire: Wire,
     /// A child of this process must not go on with what its parent does.
     pub(super) process: Process,
+    /// What the program has handed over without the lock.
+    pub(super) staged: Staged,
     addresses: Arc<[SocketAddr]>,
     me: Peer,
     incoming: Vec<u8>,
@@ -56,6 +59,7 @@ impl Engine {
             machine,
             wire,
             process,
+            staged: Staged::default(),
             addresses,
             me,
             incoming: vec![0; LARGEST],
@@ -69,6 +73,20 @@ impl Engine {
             deadline: None,
             news: 0,
             watcher: None,
+        }
+    }
+
+    /// Hands messages to the machine that the program has staged.
+    #[inline]
+    pub(super) fn take_staged(&mut self, ring: &Ring) {
+        if ring.has_more(&self.staged) && !self.process.is_other() {
+            let Self { machine, staged, .. } = self;
+            let owner = staged.owner;
+            ring.take(staged, |messages| {
+                if let Some((to, session)) = owner {
+                    machine.append_staged(to, session, messages);
+                }
+            });
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `driver` | the program's thread at the machine |
 //! | `engine` | machine and socket together: taking in, sending out |
 //! | `service` | the helper thread |
+//! | `stage` | messages that wait outside the lock |
 //! | `process` | whose endpoint it is: a fork may not use it |
 //! | `asynchronous` | the tokio mode (feature `tokio`) |
 //! | `failures` | what others know of the ends of ranks |
@@ -23,6 +24,7 @@ mod job;
 mod peers;
 mod process;
 mod service;
+mod stage;
 mod waiting;
 mod wire;
 

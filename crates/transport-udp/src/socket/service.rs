@@ -16,11 +16,13 @@
 //!   without end, and is woken by the program's return.
 //!
 //! The lock is taken by the program once per call, and once more for each row of messages that a poll delivers,
-//! without contention unless the helper is at work at that moment.
+//! without contention unless the helper is at work at that moment. A row of Short messages without replies takes it
+//! once in some hundred of them (`stage`).
 
 use super::engine::Engine;
 use super::failures::Notices;
 use super::process::Process;
+use super::stage::Ring;
 use super::waiting::sleep;
 use am_core::Instant;
 use am_core::time::Clock;
@@ -46,6 +48,8 @@ const LONGEST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Shared {
     engine: Mutex<Engine>,
+    /// Messages that the program has handed over without the lock.
+    pub(super) ring: Ring,
     pub(super) socket: Arc<UdpSocket>,
     pub(super) clock: Clock,
     /// How often the program has driven the engine; written by the program alone.
@@ -83,6 +87,7 @@ impl Shared {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             engine: Mutex::new(engine),
+            ring: Ring::new(),
             socket,
             clock,
             drives: AtomicU64::new(0),
@@ -133,22 +138,35 @@ impl Shared {
         assert!(!self.sabotage.load(SeqCst), "a test makes the helper panic");
     }
 
+    /// The engine, whose machine has every message that was accepted before.
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(|poison| {
-            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have
-            // waited for the lock meanwhile, and finds that all peers are lost.
+        let mut engine = self.engine.lock().unwrap_or_else(|poison| {
+            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have waited for the
+            // lock meanwhile, and finds that all peers are lost.
             self.failed.store(true, Release);
             let mut engine = poison.into_inner();
             engine.machine.break_down();
             self.engine.clear_poison();
             engine
-        })
+        });
+        engine.take_staged(&self.ring);
+        engine
     }
 
-    /// The engine, if nobody is at it.
+    /// [`Shared::engine`], if nobody is at it.
     #[cfg(feature = "tokio")]
-    pub(super) fn try_engine(&self) -> Result<MutexGuard<'_, Engine>, TryLockError<MutexGuard<'_, Engine>>> {
-        self.engine.try_lock()
+    pub(super) fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(mut engine) => {
+                engine.take_staged(&self.ring);
+                Some(engine)
+            }
+            Err(TryLockError::Poisoned(engine)) => {
+                drop(engine);
+                Some(self.engine())
+            }
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Whether the program sleeps and drives the engine itself; to be asked under the lock.

@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
 use std::time::Duration;
 
+mod staged;
+
 /// Attached ranks of one process; each does its work when it is let go.
 fn two(work: impl Fn(Endpoint<Udp, u32>) + Sync) {
     let mut config = UdpConfig::new([]);
