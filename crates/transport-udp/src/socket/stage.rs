@@ -11,11 +11,14 @@
 
 use am_core::Peer;
 use am_core::arguments::{MAX_WORDS, Words};
+#[cfg(all(test, am_loom))]
+use loom::sync::atomic::AtomicU64;
+#[cfg(not(all(test, am_loom)))]
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Words of the ring.
-const WORDS: usize = 512;
+/// Words of the ring; few under loom, so that its schedules go round.
+const WORDS: usize = if cfg!(all(test, am_loom)) { 12 } else { 512 };
 const BYTES: u64 = 8 * WORDS as u64;
 /// Bytes that are handed to the machine at once.
 const PIECE: usize = 256;
@@ -62,7 +65,7 @@ struct Licence {
 
 impl Ring {
     pub(super) fn new() -> Self {
-        Self { words: Box::new([const { AtomicU64::new(0) }; WORDS]), tail: AtomicU64::new(0) }
+        Self { words: Box::new(std::array::from_fn(|_| AtomicU64::new(0))), tail: AtomicU64::new(0) }
     }
 
     /// Bytes that have been staged so far.
@@ -152,7 +155,7 @@ impl Stage {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(am_loom)))]
 mod tests {
     use super::*;
     use crate::proto::encoded;
@@ -240,5 +243,46 @@ mod tests {
             encoded(7, &Words::from_slice(&[number, number][..1 + number as usize % 2]).unwrap())
         });
         assert!(expected.eq(drain().1.iter().copied()));
+    }
+}
+
+/// Compiled with `--cfg am_loom` only.
+#[cfg(all(test, am_loom))]
+mod loom_ring {
+    use super::*;
+    use crate::proto::encoded;
+    use loom::sync::{Arc, Mutex};
+
+    /// Where the ring ends, the words of old messages are written anew while a helper takes messages.
+    #[test]
+    fn messages_come_out_whole_and_once() {
+        const TO: Peer = Peer(1);
+        loom::model(|| {
+            let ring = Arc::new(Ring::new());
+            let staged = Arc::new(Mutex::new((Staged::default(), Vec::new())));
+            let drain = |ring: &Ring, staged: &Mutex<(Staged, Vec<u8>)>| {
+                let mut guard = staged.lock().unwrap();
+                let (staged, bytes) = &mut *guard;
+                if ring.has_more(staged) {
+                    ring.take(staged, |more| bytes.extend_from_slice(more));
+                }
+            };
+            let helper = {
+                let (ring, staged) = (Arc::clone(&ring), Arc::clone(&staged));
+                loom::thread::spawn(move || (0..2).for_each(|_| drain(&ring, &staged)))
+            };
+            let (mut stage, mut expected) = (Stage::default(), Vec::new());
+            for round in 0..3u32 {
+                drain(&ring, &staged);
+                stage.permit(TO, u64::MAX);
+                // Together they are longer than the ring.
+                let args = Words::from_slice(&[round + 1; 9]).unwrap();
+                stage.push(&ring, TO, 7, &args).unwrap();
+                expected.extend(encoded(7, &args));
+            }
+            helper.join().unwrap();
+            drain(&ring, &staged);
+            assert!(staged.lock().unwrap().1 == expected);
+        });
     }
 }

@@ -117,6 +117,47 @@ fn a_child_is_told_that_the_endpoint_is_its_parents() {
     });
 }
 
+/// Messages in a row are staged outside the endpoint's lock; those that wait when the process forks leave once, by the parent.
+#[test]
+fn a_child_sends_none_of_a_row() {
+    let job = LocalJob::new(2).unwrap();
+    let attach = |rank| {
+        let mut handlers = Handlers::<Vec<u64>>::new();
+        let note = |seen: &mut Vec<u64>, _: Address, value: u64, _: Payload<'_>| seen.push(value);
+        let note = handlers.one_way("note", note).unwrap();
+        (Endpoint::attach(job.join(rank).unwrap(), handlers, Vec::new()).unwrap(), note)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut endpoint, note) = attach(0);
+            endpoint.barrier().unwrap();
+            (0..100).for_each(|value| endpoint.request(Rank(1), note, value).unwrap());
+            let Some(child) = split() else {
+                alarm::set(60);
+                let sent = endpoint.request(Rank(1), note, 1000).is_ok();
+                endpoint.flush();
+                let polled = endpoint.poll().is_ok();
+                drop(endpoint);
+                std::process::exit(i32::from(sent || polled))
+            };
+            well(child);
+            (100..200).for_each(|value| endpoint.request(Rank(1), note, value).unwrap());
+            endpoint.barrier().unwrap();
+            endpoint.finish().unwrap();
+        });
+        scope.spawn(|| {
+            let (mut endpoint, _) = attach(1);
+            endpoint.barrier().unwrap();
+            endpoint.wait_until(|seen| seen.len() == 200).unwrap();
+            assert!(endpoint.state().iter().copied().eq(0..200));
+            endpoint.barrier().unwrap();
+            let dropped = endpoint.transport().machine(|machine| machine.counters().dropped);
+            assert_eq!(dropped[Dropped::Replayed as usize] + dropped[Dropped::Forged as usize], 0);
+            endpoint.finish().unwrap();
+        });
+    });
+}
+
 /// What is left of a batch when a handler forks is the parent's alone.
 #[test]
 fn a_child_delivers_no_more_of_a_batch() {

@@ -2,7 +2,7 @@
 
 use super::*;
 use am_core::Payload;
-use am_core::transport::{Arrival, Body, Departure, Membership, ReplyPath, Resource, Sink, Transport};
+use am_core::transport::{Arrival, Body, Departure, Membership, ReplyPath, Resource, Sink, Transport, Waiting};
 
 const HEAD: RequestHeader = RequestHeader::new(0, ReplyBound::None);
 
@@ -138,4 +138,69 @@ fn the_end_of_the_room_is_a_refusal() {
     }
     assert_eq!((accepted, u64::from(queue) - from.credits(Peer(1)).request_bytes), (expected, queued));
     drop(to);
+}
+
+/// What all peers share may end before the room towards one.
+#[test]
+fn the_end_of_the_shared_room_is_a_refusal() {
+    let mut config = UdpConfig::new([]);
+    (config.helper, config.linger) = (false, Duration::from_millis(20));
+    config.protocol.send_budget = config.protocol.send_queue;
+    let job = LocalJob::with(3, LocalOptions::default().segment_bytes(4096), config).unwrap();
+    let mut all = [0, 1, 2].map(|rank| job.join(rank).unwrap());
+    while ![1, 2].iter().all(|peer| all[0].machine(|machine| machine.is_connected(Peer(*peer)))) {
+        all.iter_mut().for_each(|transport| _ = transport.poll(1, &mut Told::default()));
+    }
+    let [from, ..] = &mut all;
+    from.send(Peer(2), HEAD, &words(0), Body::Copy(&[1; 1000])).unwrap();
+    let used = staged(from);
+    let refused = (0..).find_map(|number| short(from, number).err()).unwrap();
+    assert_eq!(refused, Refused::Busy(Resource::Interface));
+    assert!(staged(from) > used);
+    let budget = u64::from(from.machine(|machine| machine.config().send_budget));
+    let left = budget - from.machine(Machine::accepted_bytes);
+    assert!(left < 94 && left + 7 >= 94, "{left} bytes are left");
+}
+
+/// A new session of the peer gets nothing that the old one had accepted.
+#[test]
+fn a_later_session_gets_none_of_them() {
+    let [mut from, _to] = connected(false);
+    from.flush();
+    let shared = Arc::clone(from.driver().shared());
+    let (session, room) = from.machine(|machine| machine.room_to_stage(Peer(1))).unwrap();
+    assert!(room > 1000);
+    let mut engine = shared.engine();
+    let accepted = engine.machine.accepted_bytes();
+    let bytes = crate::proto::encoded(0, &words(1));
+    engine.machine.append_staged(Peer(1), session ^ 1, &bytes);
+    assert_eq!(engine.machine.accepted_bytes(), accepted);
+    engine.machine.append_staged(Peer(1), session, &bytes);
+    assert_eq!(engine.machine.accepted_bytes(), accepted + bytes.len() as u64);
+}
+
+/// A program that has left the endpoint to its helper, and stages messages without looking after it again.
+#[test]
+fn the_helper_is_told_of_them() {
+    let [mut from, mut to] = connected(true);
+    while from.notify(Waker::noop()) != Notify::Armed {}
+    (0..9).for_each(|number| short(&mut from, number).unwrap());
+    assert!(staged(&from) > 0);
+    let (limit, mut told) = (std::time::Instant::now() + Duration::from_secs(60), Told::default());
+    while told.0.len() < 9 {
+        assert!(std::time::Instant::now() < limit, "{:?}", told.0);
+        to.poll(100, &mut told);
+    }
+}
+
+/// A helper that panics while messages are staged: the program's next message is an error, and nobody gets them.
+#[test]
+fn a_broken_endpoint_stages_nothing() {
+    let [mut from, _to] = connected(true);
+    (0..3).for_each(|number| short(&mut from, number).unwrap());
+    break_helper(&Arc::clone(from.driver().shared()));
+    let before = staged(&from);
+    assert_eq!(short(&mut from, 3), Err(Refused::Gone(PeerStatus::Lost(LossCause::Broken))));
+    assert_eq!(staged(&from), before);
+    assert!(!from.driver().look(Machine::has_ready));
 }
