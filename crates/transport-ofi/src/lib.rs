@@ -72,8 +72,9 @@
 //!   in every frame tells strays apart, no more.
 //! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the program has left it
 //!   alone for 2 ms: a Long payload of several parts towards a rank that computes comes that much slower.
-//! * A rank that waits spins, then yields, then sleeps for 20 to 500 us at a time, and
-//!   [`Waiting::notify`](am_core::Waiting::notify) has the helper look every 100 us: the completion queue's wait object is not used.
+//! * A rank that waits spins, then yields, then sleeps on the completion queue's descriptor; so does the helper after
+//!   [`Waiting::notify`](am_core::Waiting::notify). Over a provider without a descriptor (shm) the rank sleeps for 20 to 500 us at a time
+//!   instead, and the helper looks every 100 us.
 //! * A rank that is killed is known to be lost when the provider reports a failed operation, or when somebody tells
 //!   ([`FailureNotifier`]). An injected message that fails names no peer: every peer is asked then which frame is due there, and one where
 //!   frames are missing for a second is lost.

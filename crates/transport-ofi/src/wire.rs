@@ -4,6 +4,9 @@
 //! A wire has buffers for outgoing messages (frames, then chunks, numbered together) and slots for incoming ones. What a call accepted
 //! ends in exactly one [`Event`]; until then its buffer or slot is not to be touched.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 /// How many buffers there are, and how large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -114,6 +117,17 @@ pub trait Wire {
     /// # Errors
     /// The error number of the network if it is broken as a whole.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32>;
+
+    /// A descriptor that becomes readable when [`poll`](Self::poll) may have something to do; `None` where the network has none. The same at
+    /// every call.
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// Whether a sleep on the [`descriptor`](Self::descriptor) may begin now: nothing is there that it would not tell of.
+    fn may_sleep(&mut self) -> bool {
+        false
+    }
 
     /// What a failure means, for people. Allocates.
     fn explain(&self, failure: Failure) -> String {

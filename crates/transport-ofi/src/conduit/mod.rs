@@ -29,6 +29,8 @@ mod receive;
 mod reply_path;
 mod send;
 mod shared;
+#[cfg(test)]
+mod sleep_tests;
 mod transport;
 mod waiting;
 
@@ -144,12 +146,16 @@ struct Machine<W: Wire> {
     notices: Arc<Notices>,
     /// How often the program has carried the wire on.
     turns: u64,
+    /// The program sleeps on the wire's descriptor: whatever comes, it is there at once.
+    asleep: bool,
+    /// The helper rests for longer than the program may be absent, since that slept.
+    helper_rests: bool,
     /// Whom to call when something has come.
     watcher: Option<Waker>,
 }
 
 impl<W: Wire> Machine<W> {
-    fn new(wire: W, settings: Settings, segment: Segment<AnyMemory>) -> Self {
+    fn new(wire: W, settings: Settings, segment: Segment<AnyMemory>, notices: Arc<Notices>) -> Self {
         let (sizes, shape, me) = (wire.sizes(), settings.shape, settings.me);
         assert!(me.0 < shape.peers() && settings.segments.len() == shape.ranks as usize, "settings fit the shape");
         assert!(sizes.frame_bytes >= frame_bytes(settings.medium), "messages fit the wire's buffers");
@@ -190,8 +196,10 @@ impl<W: Wire> Machine<W> {
             fresh: false,
             departing: false,
             strays: 0,
-            notices: Arc::default(),
+            notices,
             turns: 0,
+            asleep: false,
+            helper_rests: false,
             watcher: None,
             wire,
             settings,

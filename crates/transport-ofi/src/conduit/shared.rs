@@ -1,6 +1,6 @@
 //! An endpoint: its state behind a lock, and the helper thread that takes turns at it with the program.
 
-use super::waiting::{Backoff, FailureNotifier, Notices};
+use super::waiting::{Backoff, FailureNotifier, LONGEST_ON_WIRE, Notices, Rest};
 use super::{Machine, Settings};
 use crate::memory::{OfiMemory, Process};
 use crate::wire::{Sizes, Wire};
@@ -14,7 +14,7 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the helper rests while somebody is to be called.
+/// How long the helper rests while somebody is to be called, over a wire without a descriptor.
 const WATCH: Duration = Duration::from_micros(100);
 
 /// One endpoint's transport over a wire. It can be sent to the thread that uses it.
@@ -59,7 +59,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
     /// helper. Allocates.
     ///
     /// # Errors
-    /// What the system says if it has no memory for the mark that tells forks.
+    /// What the system says if it has no memory for the mark that tells forks, or no descriptors.
     ///
     /// # Panics
     /// If the settings contradict the shape, or messages do not fit the wire's buffers.
@@ -70,10 +70,11 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         let Settings { me, shape, medium, window, .. } = settings;
         let segments = settings.segments.clone();
         let Sizes { chunk_bytes, frame_bytes, .. } = wire.sizes();
-        let machine = Machine::new(wire, settings, segment.erase());
+        let notices = Arc::new(Notices::new(wire.descriptor())?);
+        let machine = Machine::new(wire, settings, segment.erase(), Arc::clone(&notices));
         Ok(Self {
             process: Process::current()?,
-            notices: Arc::clone(&machine.notices),
+            notices,
             machine: Arc::new(Mutex::new(machine)),
             helper: None,
             me,
@@ -179,7 +180,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
 
 /// Carries the wire on while the program does not, until the endpoint is no more.
 fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Duration, clock: &Clock) {
-    let (mut turns, mut rest) = (u64::MAX, absence);
+    let (mut turns, mut rest) = (u64::MAX, Rest::For(absence));
     while notices.rest(rest) {
         let mut machine = match machine.try_lock() {
             Ok(machine) => machine,
@@ -188,21 +189,32 @@ fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Durati
             // As in `lock`: who waits to be called still has to be.
             Err(TryLockError::Poisoned(machine)) => machine.into_inner(),
         };
+        rest = Rest::For(absence);
+        machine.helper_rests = false;
         if machine.watcher.is_none() && std::mem::replace(&mut turns, machine.turns) != machine.turns {
-            rest = absence;
+            continue;
+        }
+        if machine.watcher.is_none() && machine.asleep {
+            rest = Rest::For(LONGEST_ON_WIRE);
+            machine.helper_rests = true;
             continue;
         }
         machine.set_time(|| clock.now());
         machine.pay_all();
         machine.progress();
-        rest = absence;
-        if machine.watcher.is_some() {
-            rest = WATCH.min(absence);
-            if machine.fresh || !machine.ready.is_empty() || !machine.ended.is_empty() {
-                let watcher = machine.watcher.take();
-                drop(machine);
-                watcher.into_iter().for_each(Waker::wake);
-            }
+        let news = machine.fresh || !machine.ready.is_empty() || !machine.ended.is_empty();
+        if news && machine.asleep {
+            notices.ring();
+        }
+        if machine.watcher.is_none() {
+            continue;
+        }
+        if news {
+            let watcher = machine.watcher.take();
+            drop(machine);
+            watcher.into_iter().for_each(Waker::wake);
+        } else {
+            rest = if machine.may_sleep() { Rest::OnWire } else { Rest::For(WATCH.min(absence)) };
         }
     }
 }

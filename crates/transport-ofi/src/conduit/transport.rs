@@ -4,7 +4,7 @@ use super::receive::{Delivery, departure};
 use super::reply_path::ConduitReplyPath;
 use super::send::{Admitted, Outgoing};
 use super::shared::Conduit;
-use super::waiting::Next;
+use super::waiting::{LONGEST_ON_WIRE, Next};
 use super::{Machine, PeerState};
 use crate::frame::{Header, Kind};
 use crate::memory::OfiMemory;
@@ -169,16 +169,24 @@ impl<W: Wire, M: Memory> Membership for Conduit<W, M> {
 
 impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
-        if self.is_elsewhere() || self.lock().look() {
+        if self.is_elsewhere() {
             return;
         }
-        match self.backoff.next() {
+        let next = self.backoff.next();
+        let mut machine = self.lock();
+        if machine.look() {
+            return;
+        }
+        // Under the lock of that look: whatever comes from now on shows at the descriptor.
+        let on_wire = matches!(next, Next::Sleep(_)) && machine.may_sleep();
+        machine.asleep = on_wire;
+        drop(machine);
+        let left = |longest: Duration| until.map_or(longest, |until| (until - self.now()).into()).min(longest);
+        match next {
             Next::Spin => std::hint::spin_loop(),
             Next::Yield => std::thread::yield_now(),
-            Next::Sleep(longest) => {
-                let left = until.map_or(longest, |until| (until - self.now()).into());
-                self.notices.sleep(left.min(longest));
-            }
+            Next::Sleep(_) if on_wire => self.notices.sleep_on_wire(left(LONGEST_ON_WIRE)),
+            Next::Sleep(longest) => self.notices.sleep(left(longest)),
         }
     }
 
@@ -346,6 +354,7 @@ impl<W: Wire> Machine<W> {
     /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits now and then.
     fn poll(&mut self, budget: usize) -> (Option<Delivery>, bool) {
         self.turns += 1;
+        self.asleep = false;
         self.progress();
         if !self.pending_credit.is_empty() {
             self.polls_before_flush += 1;
@@ -354,15 +363,26 @@ impl<W: Wire> Machine<W> {
             }
         }
         let ended = !self.ended.is_empty();
+        if (ended || !self.ready.is_empty()) && std::mem::take(&mut self.helper_rests) {
+            // The program may be about to compute.
+            self.notices.wake_helper();
+        }
         (if budget == 0 || ended { None } else { self.take() }, ended)
     }
 
     /// Looks around before a wait goes on: whether it may be over.
     fn look(&mut self) -> bool {
         self.turns += 1;
+        self.asleep = false;
         self.pay_all();
         self.progress();
         self.has_news()
+    }
+
+    /// Whether a sleep on the wire's descriptor may begin: nothing is there or left to do that it would not tell of.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        let idle = self.unposted.is_empty() && self.waiting.is_empty() && self.answers.is_empty();
+        idle && self.probing.is_empty() && self.asides.is_empty() && self.wire.may_sleep()
     }
 
     /// Whether something has come since this was last asked.

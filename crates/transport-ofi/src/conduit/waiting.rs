@@ -4,6 +4,11 @@ use super::Machine;
 use crate::wire::Wire;
 use am_core::time::processors;
 use am_core::{Address, LossCause, Rank};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -16,6 +21,9 @@ const YIELDS: u32 = 50;
 /// The first sleep and the longest: a wire that progresses only when it is called keeps its peers waiting meanwhile.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_micros(500);
+/// The longest sleep on the wire's descriptor: some providers have timers that it does not tell of, such as those after which they send
+/// again.
+pub(super) const LONGEST_ON_WIRE: Duration = Duration::from_millis(20);
 
 /// What to do after a fruitless try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +74,26 @@ impl Backoff {
     }
 }
 
+/// A wire that can be slept on, with what ends such sleeps.
+#[derive(Debug)]
+struct Sleepable {
+    wire: Arc<OwnedFd>,
+    program: EventFd,
+    helper: EventFd,
+}
+
+impl Sleepable {
+    /// Sleeps until the wire may have something to do, a bell rings, or time is up; the bell is quiet then.
+    fn sleep(&self, bell: &EventFd, longest: Duration) {
+        let mut ends =
+            [self.wire.as_fd(), bell.as_fd()].map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
+        // A signal ends it, too. Whoever sleeps looks around afterwards, whatever has ended it.
+        let _ = ppoll(&mut ends, Some(TimeSpec::from_duration(longest)), None);
+        // A bell that has not rung is no failure.
+        let _ = bell.read();
+    }
+}
+
 /// What comes to an endpoint from other threads: notices of ends, and calls to wake up.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
@@ -78,6 +106,8 @@ pub(super) struct Notices {
     /// What the helper is told while it rests.
     helper: Mutex<Command>,
     helper_bell: Condvar,
+    /// Where the wire has a descriptor.
+    sleepable: Option<Sleepable>,
 }
 
 /// What the helper is told.
@@ -95,10 +125,31 @@ impl Wake for Notices {
     }
 }
 
+/// How the helper rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// So long.
+    For(Duration),
+    /// Until the wire may have something to do.
+    OnWire,
+}
+
 impl Notices {
-    fn ring(&self) {
+    /// Notices of an endpoint whose wire has this descriptor.
+    ///
+    /// # Errors
+    /// What the system says if it has no descriptors.
+    pub(super) fn new(wire: Option<Arc<OwnedFd>>) -> io::Result<Self> {
+        let bell = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let sleepable = |wire| Ok::<_, io::Error>(Sleepable { wire, program: bell()?, helper: bell()? });
+        Ok(Self { sleepable: wire.map(sleepable).transpose()?, ..Self::default() })
+    }
+
+    pub(super) fn ring(&self) {
         *self.called.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.bell.notify_all();
+        // A bell that is full has rung.
+        let _ = self.sleepable.as_ref().map(|sleepable| sleepable.program.write(1));
     }
 
     pub(super) fn waker(self: &Arc<Self>) -> Waker {
@@ -111,10 +162,19 @@ impl Notices {
         self.any.load(SeqCst)
     }
 
-    /// Rests as the helper does, at most so long; whether it is still needed.
-    pub(super) fn rest(&self, longest: Duration) -> bool {
+    /// Rests as the helper does; whether it is still needed.
+    pub(super) fn rest(&self, rest: Rest) -> bool {
+        let longest = match (rest, &self.sleepable) {
+            (Rest::OnWire, Some(sleepable)) => {
+                // What it is told rings the bell afterwards.
+                sleepable.sleep(&sleepable.helper, LONGEST_ON_WIRE);
+                Duration::ZERO
+            }
+            (Rest::OnWire, None) => LONGEST_SLEEP,
+            (Rest::For(longest), _) => longest,
+        };
         let mut command = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
-        if *command == Command::Rest {
+        if *command == Command::Rest && !longest.is_zero() {
             command = self.helper_bell.wait_timeout(command, longest).unwrap_or_else(PoisonError::into_inner).0;
         }
         if *command == Command::Wake {
@@ -129,6 +189,8 @@ impl Notices {
             *command = what;
         }
         self.helper_bell.notify_all();
+        // As for the program's.
+        let _ = self.sleepable.as_ref().map(|sleepable| sleepable.helper.write(1));
     }
 
     /// Has the helper look at once.
@@ -139,6 +201,13 @@ impl Notices {
     /// Ends the helper.
     pub(super) fn dismiss(&self) {
         self.tell(Command::Stop);
+    }
+
+    /// As [`sleep`](Self::sleep), and until the wire may have something to do.
+    pub(super) fn sleep_on_wire(&self, longest: Duration) {
+        let Some(sleepable) = &self.sleepable else { return self.sleep(longest.min(LONGEST_SLEEP)) };
+        sleepable.sleep(&sleepable.program, longest);
+        *self.called.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
     /// Sleeps until somebody rings, or has rung since the last sleep, or time is up.
@@ -199,6 +268,8 @@ impl<W: Wire> Machine<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn who_is_crowded_yields_at_once_and_sleeps_grow() {
@@ -218,5 +289,24 @@ mod tests {
         notices.waker().wake();
         // Were the call lost, this would take an hour.
         notices.sleep(Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn the_wire_and_every_bell_end_a_sleep_on_it() {
+        // Were any of them missed, this would take an hour.
+        let hour = Duration::from_secs(3600);
+        let (wire, mut far) = UnixStream::pair().unwrap();
+        let notices = Arc::new(Notices::new(Some(Arc::new(wire.into()))).unwrap());
+        notices.waker().wake();
+        notices.sleep_on_wire(hour);
+        notices.wake_helper();
+        let sleepable = notices.sleepable.as_ref().unwrap();
+        sleepable.sleep(&sleepable.helper, hour);
+        assert!(notices.rest(Rest::For(hour)), "the command is still there");
+        far.write_all(b"a").unwrap();
+        notices.sleep_on_wire(hour);
+        assert!(notices.rest(Rest::OnWire));
+        notices.dismiss();
+        assert!(!notices.rest(Rest::OnWire) && !notices.rest(Rest::For(hour)));
     }
 }

@@ -40,7 +40,10 @@ pub(crate) const FI_AV_TABLE: c_int = 2;
 pub(crate) const FI_THREAD_DOMAIN: c_int = 3;
 pub(crate) const FI_RM_ENABLED: c_int = 2;
 pub(crate) const FI_WAIT_NONE: c_int = 0;
+pub(crate) const FI_WAIT_FD: c_int = 3;
 pub(crate) const FI_CQ_FORMAT_MSG: c_int = 2;
+/// The command that asks for the descriptor of a completion queue.
+pub(crate) const FI_GETWAIT: c_int = 5;
 /// The command of `fi_enable`.
 pub(crate) const FI_ENABLE: c_int = 6;
 
@@ -153,6 +156,10 @@ pub(crate) struct fi_ops_fabric {
     pub(crate) size: usize,
     pub(crate) domain:
         unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, *mut c_void) -> c_int,
+    pub(crate) passive_ep: Unused,
+    pub(crate) eq_open: Unused,
+    pub(crate) wait_open: Unused,
+    pub(crate) trywait: unsafe extern "C" fn(*mut fid_fabric, *mut *mut fid, c_int) -> c_int,
 }
 
 #[repr(C)]

@@ -3,9 +3,9 @@
 
 use super::abi::{
     FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_MSG, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
-    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND,
-    FI_WAIT_NONE, FI_WRITE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_info,
-    fi_msg_rma, fi_rma_iov, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
+    FI_SEND, FI_WAIT_FD, FI_WAIT_NONE, FI_WRITE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry,
+    fi_cq_msg_entry, fi_info, fi_msg_rma, fi_rma_iov, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 use super::info::Infos;
 use super::library::Library;
@@ -16,7 +16,9 @@ use am_core::{AnyMemory, Segment};
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 /// No particular peer.
 const ANYONE: fi_addr_t = fi_addr_t::MAX;
@@ -90,6 +92,8 @@ pub struct Port {
     own: Remote,
     /// Keeps the segment's memory for as long as it is registered.
     segment: Segment<AnyMemory>,
+    /// The completion queue's, where the provider has one.
+    descriptor: Option<Arc<OwnedFd>>,
     process: Process,
 }
 
@@ -217,6 +221,7 @@ impl Port {
             targets: Vec::new(),
             own: Remote::default(),
             segment: segment.clone(),
+            descriptor: None,
             process: Process::current().map_err(OfiError::memory("the mark of this process"))?,
         };
         port.open_objects(info, count as usize)?;
@@ -291,18 +296,28 @@ impl Port {
         let code =
             unsafe { (functions.av_open)(domain, &raw mut attributes, &raw mut objects.av, ptr::null_mut()) };
         check.of("fi_av_open", code)?;
-        let mut attributes = fi_cq_attr {
-            size: completions,
-            flags: 0,
-            format: FI_CQ_FORMAT_MSG,
-            wait_obj: FI_WAIT_NONE,
-            signaling_vector: 0,
-            wait_cond: 0,
-            wait_set: ptr::null_mut(),
-        };
-        // SAFETY: as for the fabric.
-        let code =
-            unsafe { (functions.cq_open)(domain, &raw mut attributes, &raw mut objects.cq, ptr::null_mut()) };
+        // Not every provider has a descriptor to sleep on.
+        let mut code = 0;
+        for wait_obj in [FI_WAIT_FD, FI_WAIT_NONE] {
+            let mut attributes = fi_cq_attr {
+                size: completions,
+                flags: 0,
+                format: FI_CQ_FORMAT_MSG,
+                wait_obj,
+                signaling_vector: 0,
+                wait_cond: 0,
+                wait_set: ptr::null_mut(),
+            };
+            // SAFETY: as for the fabric.
+            code =
+                unsafe { (functions.cq_open)(domain, &raw mut attributes, &raw mut objects.cq, ptr::null_mut()) };
+            if code == 0 {
+                self.descriptor = (wait_obj == FI_WAIT_FD).then(|| descriptor(objects.cq)).flatten();
+                break;
+            }
+            // What a call that fails leaves there is nothing to close.
+            objects.cq = ptr::null_mut();
+        }
         check.of("fi_cq_open", code)?;
         // SAFETY: as for the fabric.
         let code = unsafe { (functions.endpoint)(domain, info, &raw mut objects.ep, ptr::null_mut()) };
@@ -527,6 +542,22 @@ impl Port {
     }
 }
 
+/// The descriptor of an open completion queue, as one of this crate's own.
+fn descriptor(cq: *mut fid_cq) -> Option<Arc<OwnedFd>> {
+    let cq: *mut fid = cq.cast();
+    // SAFETY: the queue is open and has its table.
+    let control = unsafe { table(cq, |object| object.ops) }.control;
+    let mut number: c_int = -1;
+    // SAFETY: the queue is open; the command writes a descriptor's number.
+    let code = unsafe { control(cq, FI_GETWAIT, (&raw mut number).cast()) };
+    if code != 0 || number < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is the queue's, which is open.
+    let number = unsafe { BorrowedFd::borrow_raw(number) };
+    number.try_clone_to_owned().ok().map(Arc::new)
+}
+
 /// What a call came to.
 fn outcome(code: isize) -> Result<(), Fault> {
     match -code {
@@ -659,6 +690,18 @@ impl Wire for Port {
             }
         }
         Ok(())
+    }
+
+    fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+        self.descriptor.clone()
+    }
+
+    fn may_sleep(&mut self) -> bool {
+        let (fabric, mut queue) = (self.objects.fabric, self.objects.cq.cast::<fid>());
+        // SAFETY: the fabric is open and has its table.
+        let trywait = unsafe { table(fabric, |object| object.ops) }.trywait;
+        // SAFETY: both objects are open; the list of one is read before the call returns.
+        self.descriptor.is_some() && unsafe { trywait(fabric, &raw mut queue, 1) } == 0
     }
 
     fn explain(&self, failure: Failure) -> String {

@@ -2,10 +2,11 @@
 //! provider keeps what it is told in a variable of the thread.
 
 use super::abi::{
-    FI_EAGAIN, FI_EAVAIL, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, fi_addr_t, fi_av_attr,
-    fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_msg_rma,
-    fi_ops, fi_ops_av, fi_ops_cm, fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_fabric, fi_ops_mr, fi_ops_msg,
-    fi_ops_rma, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_EAGAIN, FI_EAVAIL, FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_WAIT_FD,
+    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_domain_attr, fi_ep_attr,
+    fi_fabric_attr, fi_info, fi_msg_rma, fi_ops, fi_ops_av, fi_ops_cm, fi_ops_cq, fi_ops_domain, fi_ops_ep,
+    fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cq, fid_domain,
+    fid_ep, fid_fabric, fid_mr,
 };
 use super::info::{Infos, Query};
 use super::library::Library;
@@ -17,6 +18,8 @@ use am_core::Segment;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::ptr;
 
 /// What the provider was told, and what it is to do.
@@ -31,6 +34,8 @@ struct State {
     done: VecDeque<usize>,
     /// Contexts and codes of operations that have failed.
     failed: VecDeque<(usize, c_int, c_int)>,
+    /// The descriptor of completion queues, if they have one.
+    queue: Option<UnixStream>,
 }
 
 thread_local! {
@@ -81,8 +86,18 @@ unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     0
 }
 
-unsafe extern "C" fn control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
+unsafe extern "C" fn control(_: *mut fid, command: c_int, place: *mut c_void) -> c_int {
+    if command == FI_GETWAIT {
+        let number = with(|state| state.queue.as_ref().expect("a queue with a descriptor").as_raw_fd());
+        // SAFETY: the caller has a place for a number.
+        unsafe { place.cast::<c_int>().write(number) };
+    }
     0
+}
+
+unsafe extern "C" fn trywait(_: *mut fid_fabric, _: *mut *mut fid, count: c_int) -> c_int {
+    assert_eq!(count, 1);
+    with(|state| if state.done.is_empty() && state.failed.is_empty() { 0 } else { -libc::EAGAIN })
 }
 
 unsafe extern "C" fn getinfo(
@@ -163,7 +178,8 @@ unsafe extern "C" fn dupinfo(_: *const fi_info) -> *mut fi_info {
 }
 
 unsafe extern "C" fn fabric(_: *mut fi_fabric_attr, place: *mut *mut fid_fabric, _: *mut c_void) -> c_int {
-    static OPS: fi_ops_fabric = fi_ops_fabric { size: 0, domain };
+    static OPS: fi_ops_fabric =
+        fi_ops_fabric { size: 0, domain, passive_ep: None, eq_open: None, wait_open: None, trywait };
     // SAFETY: the caller has a place.
     unsafe { hand_out(place, fid_fabric { fid: object(0), ops: &raw const OPS, api_version: 0 }) }
 }
@@ -206,7 +222,7 @@ unsafe extern "C" fn insert(
 
 unsafe extern "C" fn cq_open(
     _: *mut fid_domain,
-    _: *mut fi_cq_attr,
+    attributes: *mut fi_cq_attr,
     place: *mut *mut fid_cq,
     _: *mut c_void,
 ) -> c_int {
@@ -220,6 +236,11 @@ unsafe extern "C" fn cq_open(
         signal: None,
         strerror: own_reason,
     };
+    // SAFETY: the caller has attributes.
+    let wait_obj = unsafe { (*attributes).wait_obj };
+    if wait_obj == FI_WAIT_FD && with(|state| state.queue.is_none()) {
+        return -libc::ENOSYS;
+    }
     // SAFETY: the caller has a place.
     unsafe { hand_out(place, fid_cq { fid: object(3), ops: &raw const OPS }) }
 }
@@ -353,7 +374,7 @@ const SIZES: Sizes = Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes
 
 /// A port over the provider in this mode, some of whose registrations succeed.
 fn open(mr_mode: c_int, registrations: usize) -> Result<Port, OfiError> {
-    with(|state| *state = State { mr_mode, registrations, ..State::default() });
+    with(|state| *state = State { mr_mode, registrations, queue: state.queue.take(), ..State::default() });
     let library: &'static Library = Box::leak(Box::new(Library::fake(getinfo, freeinfo, dupinfo, fabric, reason)));
     let infos = Infos::ask(library, Query::default())?;
     let segment = Segment::new(OfiMemory::new(8192).unwrap(), 8192).erase();
@@ -428,4 +449,18 @@ fn completions_of_nothing_are_ignored() {
         port.poll(&mut events).unwrap();
     }
     assert_eq!(events, [Event::Done(Operation::Write(2), 8)]);
+}
+
+#[test]
+fn a_queue_with_a_descriptor_may_be_slept_on() {
+    assert!(open(0, 9).unwrap().descriptor().is_none(), "a provider that has none is no failure");
+    let (queue, _other) = UnixStream::pair().unwrap();
+    with(|state| state.queue = Some(queue));
+    let mut port = open(0, 9).unwrap();
+    let descriptor = port.descriptor().unwrap();
+    assert_ne!(descriptor.as_raw_fd(), with(|state| state.queue.take().unwrap().as_raw_fd()));
+    assert!(port.may_sleep());
+    port.connect([(Some(&b"fake"[..]), port.own())].into_iter()).unwrap();
+    port.write(0, 2, 100, 0).unwrap();
+    assert!(!port.may_sleep(), "a completion is there");
 }

@@ -2,6 +2,7 @@
 //! for. What the provider asks for is its own affair: it does not use this allocator.
 
 use am_conformance::{Exchange, allocations};
+use std::time::Duration;
 use transport_ofi::{LocalJob, LocalOptions, Ofi, OfiConfig};
 
 /// Sends some messages of every kind to the other rank and waits for the answers.
@@ -26,8 +27,14 @@ fn messages_allocate_nothing() {
             let job = &job;
             scope.spawn(move || {
                 let mut talk = Exchange::attach(job.join(rank).unwrap());
-                // Queues and spare memory grow to what is ever under way.
-                converse(&mut talk, 2000);
+                // Queues and spare memory grow to what is ever under way: most of it while a rank is absent and its helper takes in.
+                for absent in 0..2 {
+                    talk.endpoint().barrier().unwrap();
+                    if rank == absent {
+                        std::thread::sleep(Duration::from_millis(30));
+                    }
+                    converse(&mut talk, 1000);
+                }
                 talk.endpoint().barrier().unwrap();
                 let before = allocations();
                 converse(&mut talk, 500);
