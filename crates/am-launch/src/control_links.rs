@@ -114,6 +114,8 @@ struct ControlLink {
     taken: usize,
     /// Whether the rank wants to know who is done.
     watching: bool,
+    /// Whether it is done itself.
+    done: bool,
 }
 
 impl ControlLink {
@@ -222,7 +224,7 @@ impl ControlLinks {
         stream.set_nonblocking(true)?;
         self.left.push(false);
         let (arrived, backlog) = (Vec::new(), VecDeque::new());
-        self.links.push(Some(ControlLink { stream, arrived, backlog, taken: 0, watching: false }));
+        self.links.push(Some(ControlLink { stream, arrived, backlog, taken: 0, watching: false, done: false }));
         Ok(())
     }
 
@@ -256,7 +258,10 @@ impl ControlLinks {
                 sound = loop {
                     match link.next() {
                         Ok(Some((PART, part))) => parts.push((place, part)),
-                        Ok(Some((DONE, _))) => self.done.push(place),
+                        Ok(Some((DONE, _))) => {
+                            let news = !std::mem::replace(&mut link.done, true);
+                            self.done.extend(news.then_some(place));
+                        }
                         Ok(Some((WATCH, body))) => {
                             link.watching = body == [1];
                             if link.watching {
@@ -274,8 +279,8 @@ impl ControlLinks {
             }
             // The rank has gone, or something else sits there.
             if !sound {
+                self.done.extend((!link.done).then_some(place));
                 *slot = None;
-                self.done.push(place);
             }
         }
         parts
@@ -330,39 +335,51 @@ fn rank_frames(kind: u8, ranks: &[u32]) -> impl Iterator<Item = Arc<[u8]>> {
     ranks.chunks(RANKS_AT_ONCE).map(move |ranks| frame(kind, &body(ranks)).into())
 }
 
-/// One exchange after another among the ranks of a job: the parts as they become known.
+/// One exchange after another among the ranks of a job: the parts as they become known. A rank's first part is
+/// that of the first
+/// exchange, its second part that of the second, and so on.
 #[derive(Debug)]
 pub(crate) struct Allgather {
-    parts: Vec<Option<Vec<u8>>>,
+    /// The parts of each rank that no exchange has had yet: several where the rank has given up waiting for an
+    /// exchange.
+    parts: Vec<VecDeque<Vec<u8>>>,
     gone: Vec<bool>,
 }
 
+/// How many exchanges a rank may be ahead of the others.
+pub(crate) const MOST_AHEAD: usize = 64;
+
 impl Allgather {
     pub(crate) fn new(ranks: u32) -> Self {
-        Self { parts: vec![None; ranks as usize], gone: vec![false; ranks as usize] }
+        Self { parts: vec![VecDeque::new(); ranks as usize], gone: vec![false; ranks as usize] }
     }
 
-    /// Notes a rank's part; only its first of an exchange counts.
+    /// Notes a rank's part of its next exchange, unless it is too far ahead.
     pub(crate) fn note(&mut self, rank: u32, part: Vec<u8>) {
-        if let Some(slot @ None) = self.parts.get_mut(rank as usize) {
-            *slot = Some(part);
+        if let Some(parts) = self.parts.get_mut(rank as usize).filter(|parts| parts.len() < MOST_AHEAD) {
+            parts.push_back(part);
         }
     }
 
-    /// Nobody has to wait for a rank that has ended or is done: its parts are empty from now on. That it is lost shows later.
-    pub(crate) fn lose(&mut self, rank: u32) {
-        if let Some(gone) = self.gone.get_mut(rank as usize) {
-            *gone = true;
-        }
+    /// Whether a rank is so far ahead of the others that no more of its parts are taken.
+    pub(crate) fn is_far_ahead(&self, rank: u32) -> bool {
+        self.parts.get(rank as usize).is_some_and(|parts| parts.len() >= MOST_AHEAD)
+    }
+
+    /// Nobody has to wait for a rank that has ended or is done: what it has not said is empty. That it is lost
+    /// shows later. Returns
+    /// whether that is news.
+    pub(crate) fn lose(&mut self, rank: u32) -> bool {
+        self.gone.get_mut(rank as usize).is_some_and(|gone| !std::mem::replace(gone, true))
     }
 
     /// The parts, once, when those of all ranks that live are known; then the next exchange begins.
     pub(crate) fn complete(&mut self) -> Option<Vec<Vec<u8>>> {
-        let begun = self.parts.iter().any(Option::is_some);
-        if !begun || self.parts.iter().zip(&self.gone).any(|(part, gone)| part.is_none() && !gone) {
+        let begun = self.parts.iter().any(|parts| !parts.is_empty());
+        if !begun || self.parts.iter().zip(&self.gone).any(|(parts, gone)| parts.is_empty() && !gone) {
             return None;
         }
-        Some(self.parts.iter_mut().map(|part| part.take().unwrap_or_default()).collect())
+        Some(self.parts.iter_mut().map(|parts| parts.pop_front().unwrap_or_default()).collect())
     }
 }
 
@@ -421,8 +438,8 @@ pub(crate) enum LauncherMessage {
     Failed(Vec<Rank>),
     /// These take part in no further exchange.
     Done(Vec<Rank>),
-    /// Nothing more: the launcher has gone.
-    Over,
+    /// Nothing more: the launcher has gone, for this reason.
+    Over(io::ErrorKind),
 }
 
 /// A rank's end: calls `on_message` for all that the launcher sends, until it has gone, sends what is malformed,
@@ -502,7 +519,7 @@ pub fn control(data: &[u8]) -> bool {
                 LauncherMessage::Failed(named) | LauncherMessage::Done(named) => {
                     assert!(named.iter().all(|rank| rank.0 < ranks), "{named:?}");
                 }
-                LauncherMessage::Over => unreachable!("whoever listens finds that out"),
+                LauncherMessage::Over(_) => unreachable!("whoever listens finds that out"),
             }
         });
         return understood;
@@ -516,7 +533,7 @@ pub fn control(data: &[u8]) -> bool {
         let _ = (&theirs).write_all(words);
         parts.extend(links.poll().into_iter().map(|(_, part)| part));
     }
-    let (mut expected, mut left, mut done, mut rest, mut sound) = (Vec::new(), false, 0, bytes, true);
+    let (mut expected, mut left, mut done, mut rest, mut sound) = (Vec::new(), false, false, bytes, true);
     while let Some((first, behind)) = rest.split_first_chunk() {
         let (kind, length) = head(*first);
         sound = match kind {
@@ -527,7 +544,7 @@ pub fn control(data: &[u8]) -> bool {
         let Some((body, behind)) = behind.split_at_checked(length).filter(|_| sound) else { break };
         match kind {
             PART => expected.push(body.to_vec()),
-            DONE => done += 1,
+            DONE => done = true,
             WATCH => {}
             kind => left = kind == LEFT,
         }
@@ -535,7 +552,7 @@ pub fn control(data: &[u8]) -> bool {
     }
     assert!(parts == expected, "{} parts of {}", parts.len(), expected.len());
     assert_eq!((links.has_left(0), links.is_open(0)), (left, sound));
-    assert_eq!(links.take_done().len(), done + usize::from(!sound));
+    assert_eq!(links.take_done().len(), usize::from(done || !sound));
     rest.len() < bytes.len()
 }
 
@@ -753,6 +770,10 @@ mod tests {
         send_done(&theirs[2]);
         assert!(links.poll().is_empty());
         assert_eq!((links.take_done(), links.take_done()), (vec![2], vec![]));
+        // Its end is no news.
+        theirs[2].shutdown(std::net::Shutdown::Both).unwrap();
+        links.poll();
+        assert_eq!(links.take_done(), []);
         links.announce_done(&[2]);
         send_watch(&theirs[0], true);
         links.poll();

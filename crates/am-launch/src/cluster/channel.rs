@@ -71,7 +71,7 @@ pub enum ChannelError {
     /// The other end hung up.
     #[error("it hung up")]
     HungUp,
-    /// Nothing came in time.
+    /// Nothing came in time, or nothing of what was sent was acknowledged for as long as the system tries.
     #[error("it did not answer in time")]
     TimedOut,
     /// This end has more to say in one message than a channel carries: names and places of very many ranks, for instance.
@@ -86,6 +86,30 @@ pub enum ChannelError {
     /// The operating system refused something.
     #[error(transparent)]
     System(#[from] io::Error),
+}
+
+impl ChannelError {
+    /// What kind of error of the system it is, from which it can be had back as far as it names no version or
+    /// number.
+    pub(crate) fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::HungUp => io::ErrorKind::UnexpectedEof,
+            Self::TimedOut => io::ErrorKind::TimedOut,
+            Self::System(error) => error.kind(),
+            _ => io::ErrorKind::InvalidData,
+        }
+    }
+}
+
+impl From<io::ErrorKind> for ChannelError {
+    fn from(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => Self::HungUp,
+            io::ErrorKind::TimedOut => Self::TimedOut,
+            io::ErrorKind::InvalidData => Self::Damaged,
+            kind => Self::System(kind.into()),
+        }
+    }
 }
 
 /// The key of one direction, which stays where it is when its channel moves.
@@ -224,9 +248,9 @@ impl Channel {
         if self.keys.is_some() { self.seal(bytes) } else { self.early.push(bytes) }
     }
 
-    /// How many bytes are queued.
+    /// How many bytes are queued, those included that wait for the other end's greeting.
     pub(crate) fn queued(&self) -> usize {
-        self.leaving.len()
+        self.leaving.len() + self.early.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Moves bytes both ways without blocking and returns the messages that have arrived; those before an error are
@@ -413,12 +437,18 @@ impl Channel {
         self.leaving.extend_from_slice(&tag);
     }
 
-    /// Reads what is there, at most one frame of the longest kind beyond what is known.
+    /// Reads what is there, at most one frame of the longest kind beyond what is known. Of an end that has not
+    /// proven itself,
+    /// what it takes for that: whatever follows stays in the stream, where whoever waits for it sees it.
     fn read(&mut self) -> Result<(), ChannelError> {
         let mut buffer = [0; READ_BYTES];
-        let most = if self.proven { LONGEST } else { GREETING + 4 + TAG };
-        while self.arrived.len() <= most {
-            let room = if self.proven { READ_BYTES } else { (most + 1 - self.arrived.len()).min(READ_BYTES) };
+        let most = match (self.proven, &self.keys) {
+            (true, _) => LONGEST + 1,
+            (false, None) => GREETING,
+            (false, Some(_)) => 4 + TAG,
+        };
+        while self.arrived.len() < most {
+            let room = if self.proven { READ_BYTES } else { most - self.arrived.len() };
             match self.stream.read(&mut buffer[..room]) {
                 Ok(0) => return Err(ChannelError::HungUp),
                 Ok(length) => {
@@ -430,8 +460,7 @@ impl Channel {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_hang_up(&error) => return Err(ChannelError::HungUp),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(ended_by(error)),
             }
         }
         Ok(())
@@ -447,8 +476,7 @@ impl Channel {
                 Ok(length) => written += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_hang_up(&error) => break Err(ChannelError::HungUp),
-                Err(error) => break Err(error.into()),
+                Err(error) => break Err(ended_by(error)),
             }
         };
         self.leaving.drain(..written);
@@ -462,8 +490,13 @@ impl AsFd for Channel {
     }
 }
 
-fn is_hang_up(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+/// What ended a conversation: one cause has one name, whichever call met it.
+fn ended_by(error: io::Error) -> ChannelError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ChannelError::HungUp,
+        io::ErrorKind::TimedOut => ChannelError::TimedOut,
+        _ => ChannelError::System(error),
+    }
 }
 
 /// The cipher of one frame: no two frames of a key have the same counter.

@@ -167,8 +167,29 @@ impl Wire for Parts {
     }
 }
 
+/// Bytes of parts in one message at most, unless it has one part.
+const BYTES_AT_ONCE: usize = LONGEST_PART;
+
+/// The parts of an exchange from this rank's on that go in one message, whether more follow, and the first of
+/// those.
+pub(crate) fn in_message(parts: &[Vec<u8>], from: usize) -> (Parts, bool, usize) {
+    let (mut next, mut bytes) = (from, 0);
+    while next < parts.len().min(from + AT_ONCE) {
+        bytes += parts[next].len();
+        if bytes > BYTES_AT_ONCE && next > from {
+            break;
+        }
+        next += 1;
+    }
+    (Parts(parts[from..next].to_vec()), next < parts.len(), next)
+}
+
 /// Everybody's parts of an exchange as messages that a channel takes: some parts, and whether more follow.
 pub(crate) fn in_messages(parts: &[Vec<u8>]) -> impl Iterator<Item = (Parts, bool)> {
-    let last = parts.len().div_ceil(AT_ONCE).saturating_sub(1);
-    parts.chunks(AT_ONCE).enumerate().map(move |(index, parts)| (Parts(parts.to_vec()), index < last))
+    let mut from = Some(0);
+    std::iter::from_fn(move || {
+        let (parts, more, next) = in_message(parts, from?);
+        from = more.then_some(next);
+        Some((parts, more))
+    })
 }

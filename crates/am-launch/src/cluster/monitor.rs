@@ -127,7 +127,7 @@ impl ClusterMonitor<'_> {
                 self.excuse();
             }
             self.miss();
-            if let Some(parts) = self.exchange.complete() {
+            while let Some(parts) = self.exchange.complete() {
                 for (parts, more) in in_messages(&parts) {
                     self.tell(&ToAgent::Gathered { parts, more });
                 }
@@ -207,7 +207,9 @@ impl ClusterMonitor<'_> {
                     }
                 }
                 // Nobody has to wait for the dead: that they are lost shows later.
-                known.iter().for_each(|(rank, _)| self.exchange.lose(rank.0));
+                known.iter().for_each(|(rank, _)| {
+                    self.exchange.lose(rank.0);
+                });
                 for (rank, end) in &known {
                     self.spec.log_verbose(&format!("rank {rank} {end}"));
                 }
@@ -230,7 +232,9 @@ impl ClusterMonitor<'_> {
             FromAgent::Done(ranks) => {
                 // Nobody has to wait for those that take no part any more.
                 let ours = ranks.into_iter().filter(|rank| monitor.state.ranks.contains(rank));
-                ours.for_each(|rank| self.exchange.lose(rank));
+                ours.for_each(|rank| {
+                    self.exchange.lose(rank);
+                });
             }
             FromAgent::Over => {
                 monitor.over = true;
@@ -285,7 +289,9 @@ impl ClusterMonitor<'_> {
         monitor.state.channel = None;
         let ends: Vec<_> =
             std::mem::take(&mut monitor.live).into_iter().map(|rank| (Rank(rank), RankEnd::Lost)).collect();
-        ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| self.exchange.lose(rank.0));
+        ends.iter().for_each(|(rank, _): &(Rank, RankEnd)| {
+            self.exchange.lose(rank.0);
+        });
         self.announce_failures(&ends, &[]);
         let line = format!("host {} was lost: {reason}", self.monitors[index].state.name);
         self.spec.say(&line);

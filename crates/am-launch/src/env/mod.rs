@@ -25,7 +25,8 @@ pub const LAUNCHER_PID: &str = "AM_LAUNCHER_PID";
 /// An inherited pipe end that hangs up when the launcher is gone, as `NUMBER:DEVICE:INODE`.
 pub const LIFELINE_FD: &str = "AM_LIFELINE_FD";
 
-/// The number of the inherited descriptor of the job's manifest: hosts, the host of every rank, and the secret.
+/// The inherited descriptor of the job's manifest (hosts, the host of every rank, and the secret), as
+/// `NUMBER:DEVICE:INODE`.
 pub const MANIFEST_FD: &str = "AM_MANIFEST_FD";
 /// The inherited descriptor of this rank's control link to its launcher, as `NUMBER:DEVICE:INODE`.
 pub const CONTROL_FD: &str = "AM_CONTROL_FD";

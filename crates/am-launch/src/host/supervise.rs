@@ -68,8 +68,10 @@ pub(crate) fn supervise(
         // Nobody has to wait for the dead, nor for those that are done: that they are lost shows later.
         let done: Vec<u32> = links.take_done().into_iter().map(|place| place as u32).collect();
         links.announce_done(&done);
-        ended.iter().map(|(rank, _)| rank.0).chain(done).for_each(|rank| exchange.lose(rank));
-        if let Some(parts) = exchange.complete() {
+        for rank in ended.iter().map(|(rank, _)| rank.0).chain(done) {
+            exchange.lose(rank);
+        }
+        while let Some(parts) = exchange.complete() {
             links.answer(&parts);
         }
         // Also those that exit with 0: whoever has not taken leave before is lost.

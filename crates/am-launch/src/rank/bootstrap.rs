@@ -1,26 +1,25 @@
 //! What a job gives a transport to start with: who and where the ranks are, an exchange of bytes, word of
 //! failures, the secret.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use am_core::Rank;
 
 use crate::cluster::channel::ChannelError;
 use crate::control_links::{
-    LONGEST_PART, LauncherMessage, Presence, Uplink, listen, send_done, send_part, send_watch,
+    LONGEST_PART, LauncherMessage, MOST_AHEAD, Presence, Uplink, listen, send_done, send_part, send_watch,
 };
 use crate::env::error::EnvironmentError;
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::error::RankError;
+use crate::rank::failures::Failures;
 use crate::rank::identity::StartedBy;
 use crate::rank::meet::{LocalRendezvous, MeetError};
 use crate::rank::star::{Spokes, Star};
@@ -69,10 +68,15 @@ pub struct Bootstrap {
 /// The rank takes part in no further exchange, and nobody waits for it there.
 impl Drop for Bootstrap {
     fn drop(&mut self) {
-        let state = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if self.process == std::process::id()
-            && let State::Begun(link) = state
-        {
+        if self.process != std::process::id() {
+            return;
+        }
+        // The other ranks take the end of their connections for that of this process, and rank 0 carries their
+        // exchanges.
+        if let State::New(Exchange::Ranks(..)) = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            drop(self.begun());
+        }
+        if let State::Begun(link) = self.exchange.get_mut().unwrap_or_else(PoisonError::into_inner) {
             send_done(&*link.uplink);
         }
     }
@@ -106,6 +110,16 @@ pub enum ExchangeError {
     /// The other ranks were lost, or did not take part in time.
     #[error("not all ranks have attached: {0}")]
     Ranks(ChannelError),
+    /// This process was forked by the one that has the rank.
+    #[error(
+        "process {child} was forked by the rank, process {parent}, which alone takes part in the job: join it there"
+    )]
+    Forked {
+        /// This process.
+        child: u32,
+        /// The process that has the rank.
+        parent: u32,
+    },
 }
 
 impl Bootstrap {
@@ -195,7 +209,8 @@ impl Bootstrap {
     ///
     /// # Errors
     /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or somebody did not
-    /// take part in time.
+    /// take part in time. A rank whose time is up has taken part all the same: the next call is the next exchange.
+    /// [`ExchangeError::Forked`] in a child process, here and below.
     pub fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let bytes = own.len();
         if bytes > Self::LONGEST_PART {
@@ -208,8 +223,9 @@ impl Bootstrap {
     }
 
     /// Calls `failed` for every rank that has ended without taking leave, as soon as that is known and also for those that are known
-    /// already; on a thread that does nothing else, or on this one. It must not call this again, and a panic in it is told and goes no
-    /// further. A rank may be named that has left in a way of its transport's own.
+    /// already: for those on this thread, for the others on one that does nothing else. It must not call this
+    /// again, and a panic in it is
+    /// told and goes no further. A rank may be named that has left in a way of its transport's own.
     ///
     /// Where no launcher of this family started the ranks, rank 0 tells the others, as long as its process
     /// lives; afterwards nobody does. A rank has ended there when its process and all that it forked without
@@ -220,14 +236,11 @@ impl Bootstrap {
     /// [`ExchangeError::Thread`].
     pub fn on_failure(&self, failed: impl Fn(Rank) + Send + 'static) -> Result<(), ExchangeError> {
         let state = self.begun()?;
-        if let State::Begun(link) = &*state {
-            let listeners = Arc::clone(&link.listeners);
-            let known = Arc::clone(&link.known);
-            // The closure may ask for what waits for the state.
-            drop(state);
-            add(&listeners, &known, Box::new(failed));
-        }
-        Ok(())
+        let State::Begun(link) = &*state else { return Ok(()) };
+        let failures = Arc::clone(&link.failures);
+        // The closure may ask for what waits for the state.
+        drop(state);
+        failures.listen(Box::new(failed)).map_err(ExchangeError::Thread)
     }
 
     /// Counts one more endpoint of this rank, whose leave the caller has to report. The launcher takes it that the rank has left as
@@ -281,16 +294,17 @@ impl Bootstrap {
     /// Whether a rank is known to have ended without taking leave, or to take part in nothing more.
     fn is_out(&self, rank: Rank) -> bool {
         match &*self.exchange.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Begun(link) => {
-                let known = link.known();
-                known.dead.contains(&rank) || known.done.contains(&rank)
-            }
+            State::Begun(link) => link.failures.is_dead(rank) || link.known().done.contains(&rank),
             _ => false,
         }
     }
 
     /// The exchange, with the thread that hears from a launcher or the other ranks.
     fn begun(&self) -> Result<MutexGuard<'_, State>, ExchangeError> {
+        let (child, parent) = (std::process::id(), self.process);
+        if child != parent {
+            return Err(ExchangeError::Forked { child, parent });
+        }
         let mut state = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::New(_))
             && let State::New(exchange) = std::mem::replace(&mut *state, State::Broken)
@@ -313,68 +327,40 @@ pub(crate) fn after_rank_zero(rank: Rank) {
 #[derive(Debug)]
 struct Link {
     known: Arc<Mutex<Known>>,
-    listeners: Arc<Listeners>,
+    failures: Arc<Failures>,
     uplink: Arc<dyn Uplink>,
     gathered: Receiver<Vec<Vec<u8>>>,
+    /// Exchanges that this rank has taken part in and not had the result of: it has given up on all but the last
+    /// one.
+    open: usize,
     /// How long other ranks are waited for, where they are what is at the other end.
     limit: Option<Duration>,
     launched: bool,
 }
 
-/// Who wants to know of failures.
-type Listener = Box<dyn Fn(Rank) + Send>;
-
-/// Locked before what is known, and while they are called, which is without the lock of that.
-#[derive(Default)]
-struct Listeners(Mutex<Vec<Listener>>);
-
-impl fmt::Debug for Listeners {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listeners").finish_non_exhaustive()
-    }
-}
-
 #[derive(Debug, Default)]
 struct Known {
-    dead: Vec<Rank>,
     /// Those that take part in no further exchange, as far as this rank has asked.
     done: Vec<Rank>,
     presence: Presence,
     /// Where exchanges go, as long as somebody carries them.
     gathered: Option<Sender<Vec<Vec<u8>>>>,
-}
-
-/// Adds one who wants to know, and tells it of those that are known already.
-fn add(listeners: &Listeners, known: &Mutex<Known>, failed: Listener) {
-    let mut listeners = listeners.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let dead = known.lock().unwrap_or_else(PoisonError::into_inner).dead.clone();
-    tell(&failed, &dead);
-    listeners.push(failed);
-}
-
-/// The launcher has told of these.
-fn note(listeners: &Listeners, known: &Mutex<Known>, dead: &[Rank]) {
-    let listeners = listeners.0.lock().unwrap_or_else(PoisonError::into_inner);
-    known.lock().unwrap_or_else(PoisonError::into_inner).dead.extend_from_slice(dead);
-    listeners.iter().for_each(|failed| tell(failed, dead));
+    /// Why nobody does any more.
+    over: Option<io::ErrorKind>,
 }
 
 /// Takes in what a rank is told.
-fn hear(listeners: &Listeners, known: &Mutex<Known>, told: LauncherMessage) {
+fn hear(failures: &Failures, known: &Mutex<Known>, told: LauncherMessage) {
     let all = || known.lock().unwrap_or_else(PoisonError::into_inner);
     match told {
         // Nobody exchanges any more where nobody receives; deaths are still news.
         LauncherMessage::Gathered(parts) => drop(all().gathered.as_ref().map(|gathered| gathered.send(parts))),
-        LauncherMessage::Failed(ranks) => note(listeners, known, &ranks),
+        LauncherMessage::Failed(ranks) => failures.note(&ranks),
         LauncherMessage::Done(ranks) => all().done.extend_from_slice(&ranks),
-        LauncherMessage::Over => all().gathered = None,
-    }
-}
-
-/// Calls the program's code, whose panic must not keep others from being told.
-fn tell(failed: &Listener, dead: &[Rank]) {
-    for rank in dead {
-        let _ = panic::catch_unwind(AssertUnwindSafe(|| failed(*rank)));
+        LauncherMessage::Over(reason) => {
+            let mut known = all();
+            (known.gathered, known.over) = (None, Some(reason));
+        }
     }
 }
 
@@ -382,10 +368,10 @@ impl Link {
     fn begin(exchange: Exchange, ranks: u32) -> io::Result<Self> {
         let (sender, gathered) = channel();
         let known = Known { gathered: Some(sender), ..Known::default() };
-        let (known, listeners) = (Arc::new(Mutex::new(known)), Arc::<Listeners>::default());
+        let (known, failures) = (Arc::new(Mutex::new(known)), Arc::<Failures>::default());
         let told = {
-            let (known, listeners) = (Arc::clone(&known), Arc::clone(&listeners));
-            move |told| hear(&listeners, &known, told)
+            let (known, failures) = (Arc::clone(&known), Arc::clone(&failures));
+            move |told| hear(&failures, &known, told)
         };
         let (uplink, limit, launched): (Arc<dyn Uplink>, _, _) = match exchange {
             Exchange::Ranks(spokes, limit) => (Star::begin(spokes, ranks, told)?, limit, false),
@@ -394,28 +380,46 @@ impl Link {
                 let uplink = Arc::new(Mutex::new(Arc::clone(&link)));
                 let hears = move || {
                     listen(&link, ranks, &told);
-                    told(LauncherMessage::Over);
+                    told(LauncherMessage::Over(io::ErrorKind::UnexpectedEof));
                 };
                 thread::Builder::new().name("am-launcher".into()).stack_size(64 * 1024).spawn(hears)?;
                 (uplink, None, true)
             }
         };
-        Ok(Self { known, listeners, uplink, gathered, limit, launched })
+        Ok(Self { known, failures, uplink, gathered, open: 0, limit, launched })
     }
 
-    fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        let lost = |error| {
-            if self.launched { ExchangeError::Launcher(error) } else { ExchangeError::Ranks(ChannelError::HungUp) }
-        };
-        send_part(&*self.uplink, own).map_err(lost)?;
-        let over = || lost(io::ErrorKind::UnexpectedEof.into());
-        match self.limit {
-            None => self.gathered.recv().map_err(|_| over()),
-            Some(limit) => self.gathered.recv_timeout(limit).map_err(|error| match error {
-                RecvTimeoutError::Timeout => ExchangeError::Ranks(ChannelError::TimedOut),
-                RecvTimeoutError::Disconnected => over(),
-            }),
+    fn allgather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
+        // Whoever carries exchanges takes no more parts of one rank.
+        if self.open >= MOST_AHEAD {
+            return Err(ExchangeError::Ranks(ChannelError::TimedOut));
         }
+        send_part(&*self.uplink, own).map_err(|error| self.lost(error.kind()))?;
+        self.open += 1;
+        let since = Instant::now();
+        loop {
+            let parts = match self.limit.map(|limit| limit.saturating_sub(since.elapsed())) {
+                None => self.gathered.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(left) => self.gathered.recv_timeout(left),
+            };
+            let parts = parts.map_err(|error| match error {
+                RecvTimeoutError::Timeout => ExchangeError::Ranks(ChannelError::TimedOut),
+                RecvTimeoutError::Disconnected => {
+                    let over = self.known().over;
+                    self.lost(over.unwrap_or(io::ErrorKind::UnexpectedEof))
+                }
+            })?;
+            self.open -= 1;
+            // Otherwise they are those of an exchange that this rank has given up on.
+            if self.open == 0 {
+                return Ok(parts);
+            }
+        }
+    }
+
+    /// The error of a rank that nobody carries exchanges for any more, for this reason.
+    fn lost(&self, reason: io::ErrorKind) -> ExchangeError {
+        if self.launched { ExchangeError::Launcher(reason.into()) } else { ExchangeError::Ranks(reason.into()) }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -462,148 +466,4 @@ impl DepartureReport {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control_links::{Allgather, ControlLinks};
-    use nix::sys::socket::{setsockopt, sockopt};
-    use std::fs::File;
-    use std::os::fd::AsFd;
-
-    /// A rank of a job of three, and its launcher's end.
-    fn rank(number: u32, limit: Duration) -> (Bootstrap, ControlLinks) {
-        let mut links = ControlLinks::default();
-        let link: UnixStream = links.add().unwrap().into();
-        // Far less than a part.
-        setsockopt(&link, sockopt::SndBuf, &4096).unwrap();
-        let address = [127, 0, 0, 1].into();
-        let manifest = JobManifest {
-            job: format!("bootstrap-{}-{:p}", std::process::id(), &links),
-            secret: Secret::none(),
-            endpoints: 1,
-            hosts: vec![HostEntry { name: "here".into(), address, interface: "lo".into() }],
-            host_of: vec![0; 3],
-        };
-        let place = (Rank(number), number);
-        (Bootstrap::new(manifest, place, StartedBy::Amrun, Exchange::Launcher(link), limit), links)
-    }
-
-    #[test]
-    fn a_part_that_is_too_long_is_told_at_once() {
-        let (job, _links) = rank(0, Duration::from_secs(60));
-        let refused = job.allgather(&vec![0; Bootstrap::LONGEST_PART + 1]);
-        assert!(matches!(refused, Err(ExchangeError::TooLong { bytes: 65_537 })), "{refused:?}");
-    }
-
-    #[test]
-    fn handing_out_hears_of_failures_from_the_first_call_on() {
-        let (job, mut links) = rank(0, Duration::from_secs(5));
-        links.announce_failures(&[1]);
-        let file = File::open("/dev/null").unwrap();
-        job.hand_out("file", file.as_fd(), &[Rank(0), Rank(1)]).unwrap();
-        let (job, mut links) = rank(2, Duration::from_secs(5));
-        links.announce_failures(&[1]);
-        let fetched = job.fetch("file", Rank(1));
-        assert!(matches!(fetched, Err(MeetError::Lost { from: 1 })), "{fetched:?}");
-    }
-
-    /// What a launcher does with what its ranks say, until all are done: `links` has the ranks in order.
-    fn serve(mut links: ControlLinks, ranks: u32) {
-        let (mut exchange, mut left) = (Allgather::new(ranks), ranks as usize);
-        while left > 0 {
-            links.poll().into_iter().for_each(|(place, part)| exchange.note(place as u32, part));
-            let done: Vec<u32> = links.take_done().into_iter().map(|place| place as u32).collect();
-            links.announce_done(&done);
-            left -= done.len();
-            done.into_iter().for_each(|rank| exchange.lose(rank));
-            if let Some(parts) = exchange.complete() {
-                links.answer(&parts);
-            }
-            // A rank whose launcher is busy only waits longer.
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Three ranks, and a thread that serves them as their launcher.
-    fn job(limit: Duration) -> ([Bootstrap; 3], thread::JoinHandle<()>) {
-        let (zero, mut links) = rank(0, limit);
-        let others = [1, 2].map(|number| {
-            let address = [127, 0, 0, 1].into();
-            let host = HostEntry { name: "here".into(), address, interface: "lo".into() };
-            let manifest = JobManifest { hosts: vec![host], ..zero.manifest.clone() };
-            let link = Exchange::Launcher(links.add().unwrap().into());
-            Bootstrap::new(manifest, (Rank(number), number), StartedBy::Amrun, link, limit)
-        });
-        let [one, two] = others;
-        ([zero, one, two], thread::spawn(move || serve(links, 3)))
-    }
-
-    #[test]
-    fn nobody_waits_for_a_rank_that_is_done() {
-        let limit = Duration::from_secs(600);
-        let ([zero, one, two], launcher) = job(limit);
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                assert_eq!(one.allgather(b"one").unwrap(), [&b"zero"[..], b"one", b"two"]);
-                // The survivors' next exchange, and what they hand out, must not wait for rank 2, whose process lives.
-                assert_eq!(one.allgather(b"1").unwrap(), [&b"0"[..], b"1", b""]);
-                one.fetch("file", Rank(0)).unwrap();
-                let fetched = one.fetch("other", Rank(2));
-                assert!(matches!(fetched, Err(MeetError::Lost { from: 2 })), "{fetched:?}");
-            });
-            scope.spawn(move || {
-                two.allgather(b"two").unwrap();
-            });
-            zero.allgather(b"zero").unwrap();
-            assert_eq!(zero.allgather(b"0").unwrap(), [&b"0"[..], b"1", b""]);
-            let file = File::open("/dev/null").unwrap();
-            zero.hand_out("file", file.as_fd(), &[Rank(0), Rank(1), Rank(2)]).unwrap();
-        });
-        drop(zero);
-        launcher.join().unwrap();
-    }
-
-    #[test]
-    fn listeners_may_use_the_job_and_panic() {
-        let (listeners, known) = (Listeners::default(), Arc::new(Mutex::new(Known::default())));
-        let received = Arc::new(Mutex::new(Vec::new()));
-        let listen = |name: &'static str| -> Listener {
-            let (received, known) = (Arc::clone(&received), Arc::clone(&known));
-            Box::new(move |rank| {
-                // As attaching an endpoint and taking leave do.
-                assert!(known.lock().unwrap().dead.contains(&rank));
-                received.lock().unwrap().push((name, rank.0));
-            })
-        };
-        add(&listeners, &known, Box::new(|_| panic!("a listener panics")));
-        add(&listeners, &known, listen("first"));
-        note(&listeners, &known, &[Rank(2), Rank(1)]);
-        add(&listeners, &known, listen("second"));
-        note(&listeners, &known, &[Rank(0)]);
-        let expected = [("first", 2), ("first", 1), ("second", 2), ("second", 1), ("first", 0), ("second", 0)];
-        assert_eq!(*received.lock().unwrap(), expected);
-    }
-
-    #[test]
-    fn what_is_said_to_the_launcher_is_said_in_one_piece() {
-        let (job, mut links) = rank(0, Duration::from_secs(60));
-        let leave = job.attach_endpoint().unwrap();
-        thread::scope(|scope| {
-            // Without an answer it stays until the launcher is gone.
-            scope.spawn(|| drop(job.allgather(&vec![7; Bootstrap::LONGEST_PART])));
-            scope.spawn(|| {
-                // Most probably in the middle of the part.
-                thread::sleep(Duration::from_millis(50));
-                leave.report();
-            });
-            thread::sleep(Duration::from_millis(100));
-            let mut parts = Vec::new();
-            while !links.has_left(0) && links.is_open(0) {
-                parts.extend(links.poll());
-                thread::yield_now();
-            }
-            assert!(links.is_open(0), "the frames make sense");
-            assert!(parts == [(0, vec![7; Bootstrap::LONGEST_PART])], "{} parts", parts.len());
-            drop(links);
-        });
-    }
-}
+mod tests;

@@ -19,8 +19,11 @@ use nix::sys::socket::{
 };
 use nix::unistd::{close, geteuid, getppid};
 
+use crate::cluster::channel::ChannelError;
+use crate::rank::star::Spokes;
+
 /// The first bytes of every conversation; they change with the protocol.
-const GREETING: [u8; 8] = *b"am-meet1";
+const GREETING: [u8; 8] = *b"am-meet2";
 /// Why ranks may miss each other.
 const HINT: &str = "; is it on another host, or does it belong to another job? (AM_JOB can name the job)";
 /// How long a rank waits between attempts to reach the one that hands out, at most.
@@ -136,6 +139,14 @@ pub enum MeetError {
         from: u32,
         /// This rank.
         rank: u32,
+    },
+    /// This rank was handed what it needs, and others were not.
+    #[error("job {job}: not all ranks had met rank 0 within {seconds} s{HINT}")]
+    Unmet {
+        /// The job's name.
+        job: String,
+        /// How long this rank waited.
+        seconds: f64,
     },
     /// The operating system refused something.
     #[error("job {job}: meeting the other ranks failed: {source}")]
@@ -287,6 +298,20 @@ impl LocalRendezvous {
     /// The time that is left, unless it is over.
     fn left(&self) -> Option<Duration> {
         Some(self.until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// Opens the connections to the ranks that were met. Blocks until all of them do.
+    pub(crate) fn open(&self, rank: Rank, spokes: &mut Spokes) -> Result<(), MeetError> {
+        match spokes.open(self.until) {
+            Ok(()) => Ok(()),
+            // Rank 0 tells of ranks that have ended meanwhile.
+            Err(_) if rank == Rank(0) => Ok(()),
+            Err(ChannelError::TimedOut) => {
+                Err(MeetError::Unmet { job: self.job.clone(), seconds: self.limit.as_secs_f64() })
+            }
+            Err(ChannelError::System(error)) => Err(self.system(error)),
+            Err(_) => Err(MeetError::Lost { from: 0 }),
+        }
     }
 
     /// The name of the abstract socket.

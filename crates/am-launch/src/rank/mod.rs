@@ -2,6 +2,7 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod error;
+pub(crate) mod failures;
 pub(crate) mod identity;
 pub(crate) mod meet;
 pub(crate) mod star;
@@ -160,7 +161,8 @@ fn met_here(
         if found != ranks {
             return Err(RankError::Manifest { found, ranks });
         }
-        let spokes = Spokes::leaf(link, &manifest.secret).map_err(system)?;
+        let mut spokes = Spokes::leaf(link, &manifest.secret).map_err(system)?;
+        meeting.open(rank, &mut spokes)?;
         return Ok((manifest, spokes));
     }
     let address = IpAddr::from([127, 0, 0, 1]);
@@ -176,7 +178,8 @@ fn met_here(
     let mut streams = BTreeMap::new();
     let serve = |rank, stream| drop(streams.insert(rank, stream));
     meeting.serve((1..ranks).collect(), file.as_fd(), &|_| false, serve)?;
-    let spokes = Spokes::root(streams, &manifest.secret).map_err(system)?;
+    let mut spokes = Spokes::root(streams, &manifest.secret).map_err(system)?;
+    meeting.open(rank, &mut spokes)?;
     Ok((manifest, spokes))
 }
 

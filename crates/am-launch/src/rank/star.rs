@@ -5,9 +5,9 @@
 //! without a word of leave is that of a lost rank. What a rank says itself goes out in the call that says it,
 //! since its process may end right afterwards. When rank 0 has gone, the others hear of nobody else any more.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 
 use am_core::Rank;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use crate::cluster::channel::{Channel, ChannelError, Side};
-use crate::cluster::message::{Answer, FromRank, in_messages};
+use crate::cluster::message::{Answer, FromRank, in_message};
 use crate::control_links::{Allgather, LONGEST_PART, LauncherMessage, Uplink, Word};
 use crate::secret::Secret;
 
 /// How long a rank that takes leave waits until the others have taken the word, which is only a matter of room
 /// in their sockets.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Turns in which one connection is heard before the next one is.
+/// Turns in which one connection is heard, and messages that are sealed for it, before the next one's turn.
 const MOST_TURNS: usize = 16;
 /// Connections that are looked at in one turn.
 const AT_ONCE: usize = 64;
@@ -62,21 +62,51 @@ impl Spokes {
 
     /// Sends what is queued to everyone who takes it.
     pub(crate) fn flush(&mut self, until: Instant) {
-        match self {
-            Self::Root(channels) => channels.iter_mut().for_each(|(_, channel)| flush(channel, until)),
-            Self::Leaf(channel, _) => flush(channel, until),
+        self.channels().for_each(|channel| drop(flush(channel, until)));
+    }
+
+    /// Opens the connections: what is said over them later needs nothing from the other end, which may be busy
+    /// then while
+    /// this process ends.
+    ///
+    /// # Errors
+    /// Why the first one that can't be opened can't. The others are open, and those that are not end when they are
+    /// heard.
+    pub(crate) fn open(&mut self, until: Instant) -> Result<(), ChannelError> {
+        let mut opened = Ok(());
+        for channel in self.channels() {
+            opened = opened.and(open(channel, until));
         }
+        opened
+    }
+
+    fn channels(&mut self) -> impl Iterator<Item = &mut Channel> {
+        let (root, leaf) = match self {
+            Self::Root(channels) => (&mut channels[..], None),
+            Self::Leaf(channel, _) => (&mut [][..], Some(&mut **channel)),
+        };
+        root.iter_mut().map(|(_, channel)| channel).chain(leaf)
     }
 }
 
+/// Proves both ends to each other.
+fn open(channel: &mut Channel, until: Instant) -> Result<(), ChannelError> {
+    while !channel.prove()? {
+        channel.rest(until)?;
+    }
+    flush(channel, until)
+}
+
 /// Sends what is queued, at most until then. What the other end says meanwhile is heard later.
-fn flush(channel: &mut Channel, until: Instant) {
-    while channel.queued() > 0 && channel.push().is_ok() && channel.queued() > 0 {
-        let left = until.saturating_duration_since(Instant::now());
-        let mut ends = [PollFd::new(channel.as_fd(), PollFlags::POLLOUT)];
-        if matches!(poll(&mut ends, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)), Ok(0)) {
-            return;
+fn flush(channel: &mut Channel, until: Instant) -> Result<(), ChannelError> {
+    loop {
+        // What waits for the other end's greeting needs that first.
+        channel.prove()?;
+        channel.push()?;
+        if channel.queued() == 0 {
+            return Ok(());
         }
+        channel.rest(until)?;
     }
 }
 
@@ -121,7 +151,7 @@ impl Star {
                     spokes,
                     exchange: Allgather::new(ranks),
                     out: Vec::new(),
-                    held: None,
+                    held: VecDeque::new(),
                     ended: Vec::new(),
                 };
                 // All are there where ranks have met.
@@ -131,7 +161,7 @@ impl Star {
             }
             Spokes::Leaf(channel, early) => {
                 let spoke = Some(Spoke::begin(*channel, 0, &events)?);
-                let mut leaf = Leaf { spoke, ranks, gathered: Vec::new() };
+                let mut leaf = Leaf { spoke, ranks, gathered: Vec::new(), over: io::ErrorKind::BrokenPipe };
                 early.into_iter().for_each(|answer| leaf.take(answer, &mut heard));
                 State::Leaf(leaf)
             }
@@ -185,7 +215,7 @@ impl Uplink for Star {
         };
         if last {
             let until = Instant::now() + FAREWELL;
-            state.spokes().for_each(|spoke| flush(&mut spoke.channel, until));
+            state.spokes().for_each(|spoke| spoke.flush(until));
         }
         state.watch(&self.events);
         drop(state);
@@ -203,28 +233,77 @@ struct Spoke {
     left: bool,
     /// Whether it wants to hear who is done.
     watching: bool,
+    /// Whether it takes part in no further exchange.
+    done: bool,
     /// Whether it is watched for room.
     behind: bool,
+    /// What it has not been told yet, in this order.
+    backlog: VecDeque<Saying>,
+}
+
+/// What one rank is to be told. What all are told is there once: it is sealed for a rank when that has taken what
+/// was sealed before.
+#[derive(Debug)]
+enum Saying {
+    Answer(Answer),
+    /// The parts of an exchange, of which those from that rank's on have not been sealed.
+    Parts(Arc<Vec<Vec<u8>>>, usize),
 }
 
 impl Spoke {
     fn begin(channel: Channel, rank: u32, events: &Epoll) -> io::Result<Self> {
         events.add(&channel, EpollEvent::new(EpollFlags::EPOLLIN, rank.into()))?;
-        let mut spoke = Self { channel, rank, left: false, watching: false, behind: false };
+        let (left, watching, done, behind, backlog) = (false, false, false, false, VecDeque::new());
+        let mut spoke = Self { channel, rank, left, watching, done, behind, backlog };
         spoke.watch(events);
         Ok(spoke)
     }
 
-    /// Sends as much as there is room for.
-    fn say(&mut self, answer: &Answer) {
-        self.channel.send(answer);
+    /// Says something after all that was said before, now or once there is room.
+    fn say(&mut self, saying: Saying) {
+        self.backlog.push_back(saying);
         // Whoever has gone is found by who listens.
-        let _ = self.channel.push();
+        let _ = self.push();
+    }
+
+    /// Sends as much as there is room for, a few messages at most.
+    fn push(&mut self) -> Result<(), ChannelError> {
+        self.channel.push()?;
+        for _ in 0..MOST_TURNS {
+            if self.channel.queued() > 0 {
+                return Ok(());
+            }
+            match self.backlog.pop_front() {
+                None => return Ok(()),
+                Some(Saying::Answer(answer)) => self.channel.send(&answer),
+                Some(Saying::Parts(all, from)) => {
+                    let (parts, more, next) = in_message(&all, from);
+                    self.channel.send(&Answer::Gathered { parts, more });
+                    if more {
+                        self.backlog.push_front(Saying::Parts(all, next));
+                    }
+                }
+            }
+            self.channel.push()?;
+        }
+        Ok(())
+    }
+
+    /// Sends all that waits, at most until then.
+    fn flush(&mut self, until: Instant) {
+        while flush(&mut self.channel, until).is_ok() && !self.backlog.is_empty() && self.push().is_ok() {}
+    }
+
+    /// Whether the other end has all that it was told.
+    fn is_through(&self) -> bool {
+        self.backlog.is_empty() && self.channel.queued() == 0
     }
 
     /// Watches the connection for room as long as something waits for it.
     fn watch(&mut self, events: &Epoll) {
-        let behind = self.channel.queued() > 0;
+        // What waits for the other end's greeting waits for no room.
+        let stuck = self.channel.interest().contains(PollFlags::POLLOUT);
+        let behind = stuck || self.channel.queued() == 0 && !self.backlog.is_empty();
         if behind != self.behind {
             let flags = if behind { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
             let changed = events.modify(&self.channel, &mut EpollEvent::new(flags, self.rank.into()));
@@ -285,8 +364,8 @@ struct Root {
     exchange: Allgather,
     /// Those that take part in no further exchange.
     out: Vec<u32>,
-    /// What an exchange has brought, until the others have it: this process may end once its own rank knows.
-    held: Option<Vec<Vec<u8>>>,
+    /// What exchanges have brought, until the others have it: this process may end once its own rank knows.
+    held: VecDeque<Arc<Vec<Vec<u8>>>>,
     /// Connections that have ended and are watched still.
     ended: Vec<Spoke>,
 }
@@ -296,6 +375,7 @@ impl Root {
         self.spokes.get_mut(rank.checked_sub(1)? as usize)?.as_mut()
     }
 
+    /// Hears a rank, and says what there is room for now.
     fn hear(&mut self, rank: u32, told: &mut Vec<LauncherMessage>) {
         for _ in 0..MOST_TURNS {
             let Some(spoke) = self.spoke(rank) else { return };
@@ -304,6 +384,8 @@ impl Root {
                 Err(error) => return self.gone(rank, &error, told),
             };
             if words.is_empty() {
+                // Whoever has gone is found at the next turn.
+                let _ = spoke.push();
                 return;
             }
             for word in words {
@@ -321,6 +403,7 @@ impl Root {
     fn note(&mut self, rank: u32, word: Word, told: &mut Vec<LauncherMessage>) {
         match word {
             Word::Part(part) if part.len() > LONGEST_PART => self.gone(rank, &ChannelError::Damaged, told),
+            Word::Part(_) if self.exchange.is_far_ahead(rank) => self.gone(rank, &ChannelError::Damaged, told),
             Word::Part(part) => {
                 self.exchange.note(rank, part);
                 self.conclude();
@@ -336,26 +419,30 @@ impl Root {
                 // Rank 0 hears of everyone anyhow.
                 let Some(spoke) = self.spoke(rank) else { return };
                 spoke.watching = on;
-                out.iter().for_each(|out| spoke.say(out));
+                out.into_iter().for_each(|out| spoke.say(Saying::Answer(out)));
             }
         }
     }
 
     /// A rank takes part in no further exchange.
     fn done(&mut self, rank: u32, told: &mut Vec<LauncherMessage>) {
+        if !self.exchange.lose(rank) {
+            return;
+        }
         self.out.push(rank);
-        self.exchange.lose(rank);
-        let answer = Answer::Done(vec![rank]);
-        self.spokes.iter_mut().flatten().filter(|spoke| spoke.watching).for_each(|spoke| spoke.say(&answer));
+        self.spoke(rank).into_iter().for_each(|spoke| spoke.done = true);
+        for spoke in self.spokes.iter_mut().flatten().filter(|spoke| spoke.watching) {
+            spoke.say(Saying::Answer(Answer::Done(vec![rank])));
+        }
         told.push(LauncherMessage::Done(vec![Rank(rank)]));
         self.conclude();
     }
 
     /// A rank's connection has ended. Rank 0 itself is told last: its process may end once it knows.
     fn gone(&mut self, rank: u32, error: &ChannelError, told: &mut Vec<LauncherMessage>) {
-        let Some(spoke) = self.spokes.get_mut(rank as usize - 1).and_then(Option::take) else { return };
-        // A network that fails is no proof of a rank's end.
-        if !spoke.left && !matches!(error, ChannelError::System(_)) {
+        let slot = rank.checked_sub(1).and_then(|place| self.spokes.get_mut(place as usize));
+        let Some(spoke) = slot.and_then(Option::take) else { return };
+        if !spoke.left && proves_an_end(error) {
             self.tell(&Answer::Failed(vec![rank]));
             told.push(LauncherMessage::Failed(vec![Rank(rank)]));
         }
@@ -364,21 +451,30 @@ impl Root {
     }
 
     fn conclude(&mut self) {
-        let Some(parts) = self.exchange.complete() else { return };
-        in_messages(&parts).for_each(|(parts, more)| self.tell(&Answer::Gathered { parts, more }));
-        self.held = Some(parts);
+        while let Some(parts) = self.exchange.complete() {
+            let parts = Arc::new(parts);
+            for spoke in self.spokes.iter_mut().flatten().filter(|spoke| !spoke.done) {
+                spoke.say(Saying::Parts(Arc::clone(&parts), 0));
+            }
+            self.held.push_back(parts);
+        }
     }
 
-    /// Hands this rank what an exchange has brought once it has left for all others.
+    /// Hands this rank what exchanges have brought once it has left for all others.
     fn release(&mut self, told: &mut Vec<LauncherMessage>) {
-        if self.spokes.iter().flatten().all(|spoke| spoke.channel.queued() == 0) {
-            told.extend(self.held.take().map(LauncherMessage::Gathered));
+        if self.spokes.iter().flatten().all(Spoke::is_through) {
+            told.extend(self.held.drain(..).map(|parts| LauncherMessage::Gathered(Arc::unwrap_or_clone(parts))));
         }
     }
 
     fn tell(&mut self, answer: &Answer) {
-        self.spokes.iter_mut().flatten().for_each(|spoke| spoke.say(answer));
+        self.spokes.iter_mut().flatten().for_each(|spoke| spoke.say(Saying::Answer(answer.clone())));
     }
+}
+
+/// Whether a connection that ended so is that of a process that has: a network that fails proves nothing.
+fn proves_an_end(error: &ChannelError) -> bool {
+    !matches!(error, ChannelError::System(_) | ChannelError::TimedOut)
 }
 
 /// Another rank's part.
@@ -389,11 +485,13 @@ struct Leaf {
     ranks: u32,
     /// Parts of an exchange, as far as they have come.
     gathered: Vec<Vec<u8>>,
+    /// Why the connection has ended, if it has.
+    over: io::ErrorKind,
 }
 
 impl Leaf {
     fn say(&mut self, word: Word) -> io::Result<()> {
-        let spoke = self.spoke.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        let spoke = self.spoke.as_mut().ok_or(self.over)?;
         spoke.channel.send(&FromRank::Said(word));
         // That rank 0 has gone is found by who listens, after all that it has said.
         let _ = spoke.channel.push();
@@ -444,10 +542,11 @@ impl Leaf {
     /// The connection has ended.
     fn end(&mut self, error: &ChannelError, told: &mut Vec<LauncherMessage>) {
         let Some(spoke) = self.spoke.take() else { return };
-        if !spoke.left && !matches!(error, ChannelError::System(_)) {
+        if !spoke.left && proves_an_end(error) {
             told.push(LauncherMessage::Failed(vec![Rank(0)]));
         }
-        told.push(LauncherMessage::Over);
+        self.over = error.kind();
+        told.push(LauncherMessage::Over(self.over));
     }
 }
 

@@ -198,3 +198,32 @@ fn keys_and_frames_have_these_bytes() {
     let tag = cipher(&keys[0], 3).encrypt_in_place(&mut text, &20u32.to_le_bytes());
     assert_eq!((hex(&text), hex(&tag)), ("2d8c2f1d".into(), "0fd22bb894910ca1597ab5c18f591cdd".into()));
 }
+
+#[test]
+fn one_cause_has_one_name() {
+    use nix::errno::Errno;
+    for (errno, name) in [
+        (Errno::EPIPE, "it hung up"),
+        (Errno::ECONNRESET, "it hung up"),
+        (Errno::ETIMEDOUT, "it did not answer in time"),
+        (Errno::EHOSTUNREACH, "No route to host (os error 113)"),
+    ] {
+        let error = ended_by(errno.into());
+        assert_eq!(error.to_string(), name);
+        // As ranks tell it that find no connection any more.
+        assert_eq!(ChannelError::from(error.kind()).kind(), error.kind());
+    }
+}
+
+/// Who waits at the stream for what follows the proof finds it there.
+#[test]
+fn proofs_take_nothing_of_what_follows() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut server = Channel::local(ours, Side::Server, &Secret::none()).unwrap();
+    let mut client = Channel::local(theirs, Side::Client, &Secret::none()).unwrap();
+    client.send(&7u32);
+    while !client.prove().unwrap() | !server.prove().unwrap() {}
+    let mut ends = [PollFd::new(server.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut ends, PollTimeout::ZERO), Ok(1));
+    assert_eq!(server.pump::<u32>().unwrap(), [7]);
+}

@@ -38,7 +38,7 @@ fn bare(stream: UnixStream, side: Side) -> Channel {
 /// All that is said goes out, and the connection ends.
 fn say_and_end(mut channel: Channel, said: &[FromRank]) {
     said.iter().for_each(|said| channel.send(said));
-    flush(&mut channel, Instant::now() + PATIENCE);
+    flush(&mut channel, Instant::now() + PATIENCE).unwrap();
 }
 
 fn next(told: &Receiver<LauncherMessage>) -> LauncherMessage {
@@ -126,14 +126,15 @@ fn the_end_of_rank_zero_is_a_loss_unless_it_has_left() {
         let mut zero = bare(ours, Side::Server);
         zero.send(&Answer::Failed(vec![2]));
         zero.send(&Answer::Left(left));
-        flush(&mut zero, Instant::now() + PATIENCE);
+        flush(&mut zero, Instant::now() + PATIENCE).unwrap();
         drop(zero);
         assert_eq!(next(&told), failed(2));
         if !left {
             assert_eq!(next(&told), failed(0));
         }
-        assert_eq!(next(&told), LauncherMessage::Over);
-        assert!(star.say(Word::Part(vec![])).is_err());
+        // Whichever call meets it, it has one name.
+        assert_eq!(next(&told), LauncherMessage::Over(io::ErrorKind::UnexpectedEof));
+        assert_eq!(star.say(Word::Part(vec![])).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }
 
@@ -152,8 +153,9 @@ fn what_no_rank_zero_says_ends_the_hearing() {
         let (_, told) = leaf(theirs, 2);
         let mut zero = bare(ours, Side::Server);
         zero.send(&answer);
-        flush(&mut zero, Instant::now() + PATIENCE);
-        assert_eq!([next(&told), next(&told)], [failed(0), LauncherMessage::Over], "{answer:?}");
+        flush(&mut zero, Instant::now() + PATIENCE).unwrap();
+        let over = LauncherMessage::Over(io::ErrorKind::InvalidData);
+        assert_eq!([next(&told), next(&told)], [failed(0), over], "{answer:?}");
         drop(zero);
     }
 }
@@ -203,7 +205,7 @@ fn rank_0_is_handed_an_exchange_last() {
     for (rank, channel) in (1..).zip(&mut channels) {
         parts.push(vec![rank; LONGEST_PART]);
         channel.send(&FromRank::Said(Word::Part(vec![rank; LONGEST_PART])));
-        flush(channel, Instant::now() + PATIENCE);
+        flush(channel, Instant::now() + PATIENCE).unwrap();
     }
     zero.0.say(Word::Part(parts[0].clone())).unwrap();
     let mut gathered = vec![Vec::new(); channels.len()];
@@ -218,4 +220,94 @@ fn rank_0_is_handed_an_exchange_last() {
     }
     assert!(gathered.iter().all(|gathered| *gathered == parts));
     assert_eq!(news(&zero.1), LauncherMessage::Gathered(parts));
+}
+
+/// What rank 0 has sealed and not sent.
+fn sealed(star: &Star) -> usize {
+    star.state().spokes().map(|spoke| spoke.channel.queued()).sum()
+}
+
+/// Ranks that take nothing cost rank 0 a message each, and one copy of the parts for all.
+#[test]
+fn an_exchange_is_held_once() {
+    const RANKS: u32 = 48;
+    let (zero, theirs) = root(RANKS);
+    let mut channels: Vec<Channel> = theirs.into_iter().map(|stream| bare(stream, Side::Client)).collect();
+    for channel in &mut channels {
+        channel.send(&FromRank::Said(Word::Part(vec![1; LONGEST_PART])));
+        flush(channel, Instant::now() + PATIENCE).unwrap();
+    }
+    zero.0.say(Word::Part(vec![1; LONGEST_PART])).unwrap();
+    // The first rank has its first message, so all parts are there.
+    let first = channels[0].wait::<Answer>(Instant::now() + PATIENCE).unwrap();
+    assert!(matches!(first[0], Answer::Gathered { .. }), "{first:?}");
+    let most = RANKS as usize * (LONGEST_PART + 100);
+    assert!(sealed(&zero.0) <= most, "{} bytes, at most {most}", sealed(&zero.0));
+    for channel in channels {
+        say_and_end(channel, &[FromRank::Said(Word::Left)]);
+    }
+    assert!(matches!(news(&zero.1), LauncherMessage::Gathered(parts) if parts.len() == RANKS as usize));
+}
+
+/// A child of this process may have a connection, whose end the watch would tell again and again.
+#[test]
+fn an_end_is_told_once_where_a_child_has_the_connection() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let childs = ours.try_clone().unwrap();
+    let (star, told) = begin(Spokes::root([(1, ours)], &Secret::none()).unwrap(), 2);
+    drop(theirs);
+    assert_eq!(news(&told), failed(1));
+    let mut events = [EpollEvent::empty(); AT_ONCE];
+    assert_eq!(star.events.wait(&mut events, EpollTimeout::ZERO), Ok(0));
+    drop(childs);
+}
+
+#[test]
+fn done_counts_once() {
+    let (zero, theirs) = root(4);
+    let [one, two, three] = theirs.try_into().unwrap();
+    let one = leaf(one, 4);
+    one.0.say(Word::Watch(true)).unwrap();
+    assert_eq!(next(&one.1), LauncherMessage::Done(vec![]));
+    let done = FromRank::Said(Word::Done);
+    say_and_end(bare(two, Side::Client), &[FromRank::Said(Word::Left), done.clone(), done]);
+    for (_, told) in [&zero, &one] {
+        assert_eq!(next(told), LauncherMessage::Done(vec![Rank(2)]));
+    }
+    // By then rank 0 has met the other's end.
+    drop(three);
+    for (_, told) in [&zero, &one] {
+        assert_eq!([next(told), next(told)], [failed(3), LauncherMessage::Done(vec![Rank(3)])]);
+    }
+}
+
+/// Rank 0 begins to hear when it first exchanges something, and a rank's process may have ended by then.
+#[test]
+fn what_is_said_before_rank_0_hears_is_not_lost() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut zero = Spokes::root([(1, ours)], &Secret::none()).unwrap();
+    let one = thread::spawn(|| {
+        let mut one = Spokes::leaf(theirs, &Secret::none()).unwrap();
+        one.open(Instant::now() + PATIENCE).unwrap();
+        let Spokes::Leaf(channel, _) = one else { panic!("{one:?}") };
+        say_and_end(*channel, &[FromRank::Said(Word::Left), FromRank::Said(Word::Done)]);
+    });
+    zero.open(Instant::now() + PATIENCE).unwrap();
+    one.join().unwrap();
+    let (_, told) = begin(zero, 2);
+    assert_eq!(next(&told), LauncherMessage::Done(vec![Rank(1)]));
+    assert!(told.recv_timeout(Duration::ZERO).is_err(), "it is not lost");
+}
+
+/// What the network alone has ended is no loss, and is told as what it is.
+#[test]
+fn a_network_that_fails_proves_no_end() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (star, _told) = leaf(theirs, 2);
+    let mut told = Vec::new();
+    let State::Leaf(leaf) = &mut *star.state() else { panic!("{star:?}") };
+    leaf.end(&ChannelError::TimedOut, &mut told);
+    assert_eq!(told, [LauncherMessage::Over(io::ErrorKind::TimedOut)]);
+    assert_eq!(leaf.say(Word::Left).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    drop(ours);
 }
