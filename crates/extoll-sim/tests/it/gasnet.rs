@@ -1,7 +1,10 @@
 //! The GASNet conduit itself: packet counts, the halves of Long messages in either order, credits, cuts, endings,
 //! determinism.
 
-use am_core::{Address, Endpoint, Handlers, LossCause, Payload, PeerStatus, Rank, Request, Span, Token, Words};
+use am_core::transport::{Body, Departure, Membership, ReplyBound, RequestHeader, Transport, WaitReason, Waiting};
+use am_core::{
+    Address, Endpoint, Handlers, LossCause, Payload, Peer, PeerStatus, Rank, Request, Span, Token, Words,
+};
 use extoll_sim::conduit::gasnet::{self, Gasnet, GasnetConfig, HostCosts, Implementation};
 use extoll_sim::model::Parameters;
 use extoll_sim::{AdversarialTiming, ExtollConfig};
@@ -322,6 +325,25 @@ fn the_second_implementation_is_better_by_what_it_does() {
 fn a_job_without_costs_passes_the_same_messages() {
     let gasnet = GasnetConfig { costs: HostCosts::free(), ..GasnetConfig::default() };
     everything(&ExtollConfig { parameters: Parameters::free(), ..ExtollConfig::pair() }, &gasnet);
+}
+
+/// A rank ends between another's question whether everything was handled and its idling.
+#[test]
+fn an_end_before_idling_is_noticed() {
+    let report = gasnet::run(&ExtollConfig::pair(), &GasnetConfig::default(), |mut transport| {
+        if transport.local_peer() == Peer(1) {
+            transport.depart(Departure::Finished);
+            return true;
+        }
+        transport.send(Peer(1), RequestHeader::new(0, ReplyBound::None), &Words::default(), Body::None).unwrap();
+        // The other rank has ended already, which this one has not looked at.
+        assert!(!transport.is_quiescent());
+        transport.charge(Span::from_micros(100));
+        let until = transport.now() + Span::from_secs(1);
+        transport.idle(Some(until), WaitReason::Handling);
+        transport.now() < until && transport.is_quiescent()
+    });
+    assert_eq!(report.unwrap().results, [Some(true), Some(true)]);
 }
 
 /// Everyone asks a neighbour, and all finish.

@@ -181,7 +181,7 @@ impl<'a> Gasnet<'a> {
     }
 
     fn rest(&mut self, until: Option<Instant>, reason: WaitReason) {
-        if !std::mem::take(&mut self.presence.fresh) {
+        if !self.presence.is_fresh(self.nic.context(), reason) {
             self.nic.idle(until, reason);
         }
     }
@@ -261,6 +261,7 @@ impl<'a> Transport for Gasnet<'a> {
     }
 
     fn is_quiescent(&mut self) -> bool {
+        self.presence.ask_quiet(self.nic.context());
         if self.unhandled != 0 {
             let waits = |peer, state: &PeerState| {
                 state.requests.outstanding() != 0 && self.known_status(peer) == PeerStatus::Active
