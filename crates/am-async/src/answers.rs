@@ -33,6 +33,12 @@ impl Answers {
         self.window
     }
 
+    /// Answers that are kept, and gaps between them.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// The next answer, if it is there.
     pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
         let item = self.items.front_mut()?.take()?;

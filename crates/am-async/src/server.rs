@@ -127,10 +127,18 @@ impl<W: Send + 'static> Server<W> {
         self.answering
     }
 
-    /// All tasks, with the digests of their methods.
+    /// All tasks, with the digests of their methods, and the lengths of requests that come in parts.
     #[cfg(feature = "fuzzing")]
-    pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32)> {
-        self.tasks.iter().map(|(key, task)| (key, task.header.digest))
+    pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32, Option<usize>)> {
+        let parts = |task: &Task| matches!(task.phase, Phase::Receiving { .. }).then_some(task.bytes.len());
+        self.tasks.iter().map(move |(key, task)| (key, task.header.digest, parts(task)))
+    }
+
+    /// Cancellations that are kept, ways back, and the calls that tasks are found by.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn kept(&self) -> (usize, u16, usize) {
+        let early = self.early.len().max(self.early_order.len());
+        (early, self.held.iter().copied().max().unwrap_or(0), self.by_call.len())
     }
 
     /// Whether something could be done now.

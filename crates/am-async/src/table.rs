@@ -181,10 +181,18 @@ impl Table {
         self.slots.len()
     }
 
-    /// All of them, with the digests of their methods.
+    /// All of them, with the digests of their methods, and the lengths of answers that come in parts.
     #[cfg(feature = "fuzzing")]
-    pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32)> {
-        self.slots.iter().map(|(key, slot)| (key, slot.header.digest))
+    pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32, Option<usize>)> {
+        let parts = |slot: &Slot| matches!(slot.state, State::Receiving { .. }).then_some(slot.bytes.len());
+        self.slots.iter().map(move |(key, slot)| (key, slot.header.digest, parts(slot)))
+    }
+
+    /// Answers of streams that nobody has taken, of the stream that has most.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn most_untaken(&self) -> usize {
+        let streams = self.slots.iter().filter_map(|(_, slot)| slot.stream.as_ref());
+        streams.map(|answers| answers.len()).max().unwrap_or(0)
     }
 
     /// Calls under way.

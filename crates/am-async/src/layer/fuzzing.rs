@@ -1,6 +1,6 @@
 //! A rank that breaks the protocol of calls, as fuzzers and ordinary tests play it against one that keeps it.
-//! What it says is drawn from what the other one knows: calls and tasks that there are, what is missing of long
-//! messages, and the numbers around every limit.
+//! What it says is drawn from what the other one knows: the calls and tasks that there are, the lengths of long
+//! messages that come in parts, and the numbers around every limit.
 
 use super::*;
 use crate::caller::{Answers, Call};
@@ -17,6 +17,12 @@ const MADE_OF: [u8; 2] = [0x5a, 0xa5];
 const LONGEST: u32 = 4000;
 /// Messages and steps of a duel at most.
 const STEPS: usize = 300;
+/// The limits of both ranks.
+const TASKS: u32 = 20;
+const CALLS: u32 = 12;
+const CALLS_PER_PEER: u32 = 8;
+const RECEIVE_BYTES: u64 = 6000;
+const WINDOW: u32 = 3;
 
 /// What methods work on.
 struct World {
@@ -71,10 +77,10 @@ fn attach(transport: Loopback, place: usize) -> (Rung, Handles) {
             })
             .expect(expect),
     };
-    let config = CallConfig::new().tasks(20).calls(12).calls_per_peer(8).max_bytes(LONGEST).receive_bytes(6000);
+    let config = CallConfig::new().tasks(TASKS).calls(CALLS).calls_per_peer(CALLS_PER_PEER).max_bytes(LONGEST);
+    let config = config.receive_bytes(RECEIVE_BYTES).stream_window(WINDOW);
     let (world, mut table) = (World { place, foreign: false }, Handlers::new());
-    let calls =
-        Calls::register_with(&mut table, methods, world, config.stream_window(3)).expect("room in the table");
+    let calls = Calls::register_with(&mut table, methods, world, config).expect("room in the table");
     (Endpoint::attach(transport, table, calls).expect("both ranks are alike"), handles)
 }
 
@@ -165,7 +171,22 @@ impl Duel<'_> {
             }
             _ => self.say(),
         }
-        assert!(!self.honest.state().world().foreign, "bytes that nobody has sent");
+        self.check();
+    }
+
+    /// Whatever the hostile rank says, the honest one keeps to its limits, and reads what was sent to it.
+    fn check(&self) {
+        let calls = self.honest.state();
+        assert!(!calls.world().foreign, "bytes that nobody has sent");
+        // Each function may be beyond the limit once.
+        assert!(calls.tasks() <= TASKS + 3, "{} tasks", calls.tasks());
+        assert!(calls.room.used() <= RECEIVE_BYTES, "{} bytes", calls.room.used());
+        let (early, held, by_call) = calls.server.kept();
+        assert!(early <= 256 && held <= 16, "{early} cancellations, {held} ways back");
+        assert!(by_call <= calls.tasks() as usize, "{by_call} calls of tasks");
+        let table = calls.environment.shared.table();
+        assert!(table.under_way() <= CALLS_PER_PEER, "{} calls under way", table.under_way());
+        assert!(table.most_untaken() <= WINDOW as usize, "{} answers of a stream", table.most_untaken());
     }
 
     /// The honest rank makes a call.
@@ -177,8 +198,9 @@ impl Duel<'_> {
             _ => self.honest.caller(),
         };
         let handles = self.handles;
-        let waiting = match self.choices.of(7) {
-            0 => Waiting::Bytes(caller.call(Rank(1), handles.bytes, &bytes)),
+        let waiting = match self.choices.of(10) {
+            // Of these each byte is known.
+            0 | 6..=8 => Waiting::Bytes(caller.call(Rank(1), handles.bytes, &bytes)),
             1 => Waiting::Make(caller.call(Rank(1), handles.make, &length)),
             2 => Waiting::Later(caller.call(Rank(1), handles.later, &bytes)),
             3 => Waiting::Never(caller.call(Rank(1), handles.never, &())),
@@ -259,8 +281,8 @@ impl Duel<'_> {
     fn key(&mut self, of_tasks: bool) -> u64 {
         let calls = self.honest.state();
         let mut keys: Vec<u64> = match of_tasks {
-            true => calls.server.known().map(|(key, _)| key.to_u64()).collect(),
-            false => calls.environment.shared.table().known().map(|(key, _)| key.to_u64()).collect(),
+            true => calls.server.known().map(|known| known.0.to_u64()).collect(),
+            false => calls.environment.shared.table().known().map(|known| known.0.to_u64()).collect(),
         };
         if keys.is_empty() || self.choices.of(8) == 0 {
             keys.extend([0, 1 << 32, u64::from(u32::MAX), u64::MAX]);
@@ -271,14 +293,62 @@ impl Duel<'_> {
     /// The digest of a call's method, and its length.
     fn digest(&mut self, call: u64) -> u64 {
         let table = self.honest.state().environment.shared.table();
-        let digest = table.known().find(|(key, _)| key.to_u64() == call).map_or(0, |(_, digest)| digest);
+        let digest = table.known().find(|known| known.0.to_u64() == call).map_or(0, |known| known.1);
         drop(table);
         u64::from(digest) << 32
     }
 
-    /// The hostile rank says something.
+    /// A request, or an answer, that comes to the honest rank in parts: where its parts go, and its length.
+    fn in_parts(&mut self, answers: bool) -> Option<(u64, usize)> {
+        let calls = self.honest.state();
+        let parts: Vec<(u64, usize)> = match answers {
+            true => {
+                let table = calls.environment.shared.table();
+                table.known().filter_map(|known| Some((known.0.to_u64(), known.2?))).collect()
+            }
+            false => calls.server.known().filter_map(|known| Some((known.0.to_u64(), known.2?))).collect(),
+        };
+        let choice = self.choices.of(parts.len());
+        parts.get(choice).copied()
+    }
+
+    /// The hostile rank sends a few parts of something long that the honest one has room for: as its length
+    /// suggests, in any order, some of them twice, some too long.
+    fn send_parts(&mut self, answers: bool) {
+        let Some((key, total)) = self.in_parts(answers) else { return };
+        let (to, wire, of) = (Rank(0), self.hostile.state().wire, total as u64);
+        let most = self.hostile.max_payload(to, Category::Medium, Lane::Request, PART).unwrap_or(0);
+        for _ in 0..=self.choices.of(8) {
+            let part = self.choices.near(&[of / 2, of.div_ceil(2), of / 3, of, most, 1]).min(most);
+            let at = [0, 0, part, 2 * part, of / 2, of.saturating_sub(part), of.saturating_sub(1), of];
+            let at = self.choices.near(&at) & !PART_OF_ANSWER;
+            let at = if answers { at | PART_OF_ANSWER } else { at };
+            let body = vec![MADE_OF[1]; part as usize];
+            let said = self.hostile.try_request_medium(to, wire.part, (key, at), &body);
+            self.hear(said);
+        }
+    }
+
+    /// The hostile rank says something, maybe so often that a limit is reached.
     fn say(&mut self) {
-        let wire = self.honest.state().wire;
+        match self.choices.of(4) {
+            0 => self.send_parts(false),
+            1 => self.send_parts(true),
+            _ => {
+                let times = [1, 1, 1, 1, 2, 3, 4, 8, 12, 17, 21, 40];
+                let times = times[self.choices.of(times.len())];
+                // The same again, but for its numbers.
+                let data = self.choices.0;
+                for time in 0..times {
+                    self.choices.0 = data;
+                    self.say_one(time);
+                }
+            }
+        }
+    }
+
+    fn say_one(&mut self, time: u64) {
+        let wire = self.hostile.state().wire;
         let window = u64::from(self.choices.byte() % 5);
         let length = u64::from(self.length());
         let left = self.choices.one_of(&[NO_DEADLINE, NO_DEADLINE, NO_DEADLINE - 1, 1 << 50, 0]);
@@ -289,9 +359,11 @@ impl Duel<'_> {
             0 => &body[..0],
             _ => &body[..],
         };
-        let number =
-            |choices: &mut Choices<'_>| choices.near(&[0, 1, 3, 6000, u64::from(LONGEST), 1 << 32, u64::MAX >> 1]);
-        let _ = match self.choices.of(12) {
+        let number = |choices: &mut Choices<'_>| {
+            let numbers = [0, 1, u64::from(WINDOW), RECEIVE_BYTES, u64::from(LONGEST), 1 << 32, u64::MAX >> 1];
+            choices.near(&numbers).wrapping_add(time)
+        };
+        let said = match self.choices.of(12) {
             0 => {
                 let (header, call) = (self.header(), number(&mut self.choices));
                 self.hostile.try_request_medium(to, wire.call, (header, call), body)
@@ -318,7 +390,7 @@ impl Duel<'_> {
             // Answers of every kind to calls that there are.
             6..=7 => {
                 let call = self.key(false);
-                let status = self.choices.one_of(&[0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 255]);
+                let status = self.choices.one_of(&[0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 255]);
                 let long = u64::from(self.choices.of(2) == 0) << 8;
                 let verdict = self.digest(call) | status | long;
                 let numbers = (if long != 0 { length } else { number(&mut self.choices) }, self.key(true));
@@ -344,7 +416,16 @@ impl Duel<'_> {
                 self.hostile.try_request_medium(to, wire.part, (key, at), body)
             }
         };
-        self.hostile.flush();
+        self.hear(said);
+    }
+
+    /// Has the honest rank look at messages where there is no room for more.
+    fn hear(&mut self, said: Result<(), SendError>) {
+        match said {
+            Ok(()) => self.hostile.flush(),
+            Err(SendError::WouldBlock { .. }) => drop(self.honest.poll()),
+            Err(error) => panic!("the hostile rank cannot say that: {error}"),
+        }
     }
 
     /// The hostile rank goes. Nothing stays of what it has said.

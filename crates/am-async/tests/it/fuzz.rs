@@ -21,8 +21,8 @@ fn duels(seeds: std::ops::Range<u64>) -> usize {
 
 #[test]
 fn a_rank_that_breaks_the_protocol_breaks_nothing() {
-    let answered = duels(0..400);
-    assert!(answered > 50, "{answered} duels had an answered call");
+    let answered = duels(0..120);
+    assert!(answered > 15, "{answered} duels had an answered call");
 }
 
 /// `cargo test --release -p active-messages-async --test it -- --ignored full_ranks_that_break`
