@@ -15,8 +15,8 @@ use crate::arguments::Words;
 use crate::segment::{AnyMemory, Segment, SegmentError};
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Body, CreditSnapshot, Departure, Limits, Membership, NativeOneSided, Notify, Owed, PeerStatus, PendingKey,
-    Refused, ReplyPath, RequestHeader, Sink, Transport, WaitReason, Waiting,
+    Body, CreditSnapshot, Departure, Lent, LentFault, Limits, Membership, NativeOneSided, Notify, Owed,
+    PeerStatus, PendingKey, Refused, ReplyPath, RequestHeader, Sink, Transport, WaitReason, Waiting,
 };
 use far::Far;
 use reply_path::{Mapped, MappedReplyPath};
@@ -524,6 +524,28 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
                     Route::Far => both.far.transport.remote_segment(rank),
                 }
             }
+        }
+    }
+
+    fn reads_lent(&mut self, of: Peer) -> bool {
+        match &mut self.0 {
+            Choice::Near(near) => near.reads_lent(of),
+            Choice::Far(far) => far.reads_lent(of),
+            Choice::Both(both) => match both.routes[of.index()] {
+                Route::Near(peer) => both.near.reads_lent(peer),
+                Route::Far => both.far.transport.reads_lent(of),
+            },
+        }
+    }
+
+    fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        match &mut self.0 {
+            Choice::Near(near) => near.read_lent(of, lent, at, out),
+            Choice::Far(far) => far.read_lent(of, lent, at, out),
+            Choice::Both(both) => match both.routes[of.index()] {
+                Route::Near(peer) => both.near.read_lent(peer, lent, at, out),
+                Route::Far => both.far.transport.read_lent(of, lent, at, out),
+            },
         }
     }
 

@@ -16,12 +16,14 @@
 
 mod faulty;
 mod forward;
+mod lent;
 mod membership;
 mod native;
 mod records;
 mod reply_path;
 
 pub use faulty::FaultyPeers;
+pub use lent::{Lender, Lent, LentFault, Loan};
 pub use membership::{Departure, LossCause, Membership, PeerStatus};
 pub use native::{
     AtomicSet, Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Remote, Ticket,
@@ -602,6 +604,23 @@ pub trait Transport: Membership + Waiting {
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         let _ = rank;
         None
+    }
+
+    /// Whether this endpoint reads memory that a peer's process lends ([`Lent`]), as far as is known. Asks the
+    /// system at the first call.
+    fn reads_lent(&mut self, of: Peer) -> bool {
+        let _ = of;
+        false
+    }
+
+    /// Copies bytes that a peer's process lends, from byte `at` of them on. Does not block or allocate, but for
+    /// the first call. The range is what the peer says; `out` may be changed by a read that fails.
+    ///
+    /// # Errors
+    /// [`LentFault`].
+    fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        let _ = (of, lent, at, out);
+        Err(LentFault::Refused)
     }
 
     /// A peer's auxiliary segment, or this endpoint's own, where this process sees it: memory beside the segment of its rank, zero at

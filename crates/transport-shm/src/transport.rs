@@ -12,14 +12,15 @@ use crate::reply_path::{ReplyContext, ShmReplyPath, ShmSlot};
 use crate::ring::{Broken, Cell, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
+use crate::transport::lent::Processes;
 use crate::transport::segments::Segments;
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::backoff::{Backoff, BackoffPolicy, Next};
 use am_core::segment::{AnyMemory, SegmentError};
 use am_core::time::Clock;
 use am_core::transport::{
-    Arrival, Body, CreditSnapshot, Departure, Membership, Notify, NullReplyPath, Owed, PendingKey, Refused,
-    ReplyBound, ReplyPath, RequestHeader, Sink, WaitReason, Waiting,
+    Arrival, Body, CreditSnapshot, Departure, Lent, LentFault, Membership, Notify, NullReplyPath, Owed,
+    PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, WaitReason, Waiting,
 };
 use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
@@ -33,6 +34,7 @@ mod absence;
 mod arrivals;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod faulty;
+mod lent;
 #[cfg(test)]
 mod mappings;
 pub(crate) mod segments;
@@ -102,6 +104,8 @@ pub struct Shm {
     fenced: bool,
     /// How long it sleeps before it looks for itself.
     longest_sleep: std::time::Duration,
+    /// The processes of peers whose memory was asked for.
+    processes: Processes,
     /// Ends this endpoint's idling from other threads.
     idle_waker: Arc<IdleWaker>,
     bare: u64,
@@ -191,6 +195,7 @@ impl Shm {
             losses: 0,
             fenced: board.needs_fences(),
             longest_sleep: LONGEST,
+            processes: Processes::default(),
             bare: 0,
             backoff: Backoff::new(BackoffPolicy::at_memory(layout.peers(), am_core::time::processors())),
             idle_waker: Arc::new(IdleWaker::new(Arc::clone(&board), me)),
@@ -647,6 +652,14 @@ impl Transport for Shm {
     #[inline]
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<ShmMemory>> {
         if self.is_fork() { None } else { self.segments.get(&self.job, rank) }
+    }
+
+    fn reads_lent(&mut self, of: Peer) -> bool {
+        self.process_of(of).is_some()
+    }
+
+    fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.read_memory(of, lent, at, out)
     }
 
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {

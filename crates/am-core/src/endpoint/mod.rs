@@ -29,8 +29,8 @@ use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::{Instant, Span};
 use crate::transport::{
-    Category, CreditSnapshot, Departure, Lane, Limits, LossCause, Owed, PeerStatus, Resource, Transport,
-    WaitReason,
+    Category, CreditSnapshot, Departure, Lane, Lent, LentFault, Limits, LossCause, Owed, PeerStatus, Resource,
+    Transport, WaitReason,
 };
 use collective::Control;
 use layers::LayerSchedule;
@@ -349,6 +349,29 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[inline]
     pub fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
         self.transport.read_placed(offset, out)
+    }
+
+    /// Whether this endpoint reads memory that a peer's process lends ([`Lent`]); false outside the job. Asks the
+    /// system at the first call.
+    pub fn reads_lent(&mut self, of: impl Destination) -> bool {
+        let peer = self.sender.shape.peer(of.address());
+        peer.is_some_and(|peer| self.transport.reads_lent(peer))
+    }
+
+    /// Copies bytes that a peer's process lends, as a message of it said, from byte `at` of them on. Does not
+    /// block.
+    ///
+    /// # Errors
+    /// [`LentFault`]; `out` may be changed then.
+    pub fn read_lent(
+        &mut self,
+        of: impl Destination,
+        lent: &Lent,
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<(), LentFault> {
+        let peer = self.sender.shape.peer(of.address()).ok_or(LentFault::Refused)?;
+        self.transport.read_lent(peer, lent, at, out)
     }
 
     /// Size in bytes of a rank's segment, or `None` outside the job.

@@ -110,6 +110,15 @@ macro_rules! forward {
     (@remote_segment $inner:ident) => {
         $crate::forward!(& $inner remote_segment(rank: $crate::Rank) -> Option<&$crate::Segment<Self::Memory>>);
     };
+    (@reads_lent $inner:ident) => { $crate::forward!(&mut $inner reads_lent(of: $crate::Peer) -> bool); };
+    (@read_lent $inner:ident) => {
+        $crate::forward!(&mut $inner read_lent(
+            of: $crate::Peer,
+            lent: &$crate::transport::Lent,
+            at: u64,
+            out: &mut [u8]
+        ) -> Result<(), $crate::transport::LentFault>);
+    };
     (@auxiliary $inner:ident) => {
         $crate::forward!(& $inner auxiliary(of: $crate::Peer) -> Option<$crate::Segment<$crate::AnyMemory>>);
     };
