@@ -6,6 +6,7 @@ use crate::error::MessageError;
 use crate::kind::ElementType;
 use crate::layer::Messages;
 use crate::machine::{Mode, Selector, zeroes};
+use crate::messages::Outgoing;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport};
 use am_pgas::collectives::Operator;
@@ -106,15 +107,24 @@ impl TwoSided<'_> {
         collective_context(self.communicator.shared.context)
     }
 
-    fn send<T: Transport, S: HasLayer<Messages>, E: Element>(
+    fn outgoing<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         (to, call): (u32, Call),
+        kind: ElementType,
+    ) -> Result<Outgoing, MessageError> {
+        let mut outgoing = self.communicator.outgoing(endpoint, (to, call.0), kind, Mode::Standard)?;
+        outgoing.envelope.context = self.context();
+        Ok(outgoing)
+    }
+
+    fn send<T: Transport, S: HasLayer<Messages>, E: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        to: (u32, Call),
         elements: &[E],
     ) -> Result<(), MessageError> {
-        let name = (to, call.0);
-        let mut outgoing = self.communicator.outgoing(endpoint, name, ElementType::of::<E>(), Mode::Standard)?;
-        outgoing.envelope.context = self.context();
+        let outgoing = self.outgoing(endpoint, to, ElementType::of::<E>())?;
         Communicator::send_bytes(endpoint, outgoing, elements.as_bytes())
     }
 
@@ -144,12 +154,9 @@ impl TwoSided<'_> {
         (from, into): (u32, &mut [E]),
     ) -> Result<(), MessageError> {
         let (selector, kind) = (self.selector((from, call))?, ElementType::of::<E>());
-        let key = self.communicator.post(endpoint, selector, kind, into.as_bytes().len() as u64)?;
-        if let Err(error) = self.send(endpoint, (to, call), elements) {
-            endpoint.layer_mut::<Messages>().machine.drop_receive(key);
-            return Err(error);
-        }
-        let status = self.communicator.finish_into(endpoint, selector, key, kind, into.as_mut_bytes())?;
+        let outgoing = self.outgoing(endpoint, (to, call), kind)?;
+        let (bytes, buffer) = (elements.as_bytes(), (kind, into.as_mut_bytes()));
+        let status = self.communicator.exchange(endpoint, outgoing, bytes, selector, buffer)?;
         whole::<E>(status.bytes(), into.len())
     }
 

@@ -19,6 +19,8 @@ pub enum Protocol {
     /// In addition, eager messages retire the RTR of a receive by their sequence numbers, without further messages.
     EagerAware,
     /// In addition, the end of a written message is told by its last byte, and its envelope comes with the first.
+    /// Where a receiver can read the sender's memory, as processes of one host can where the system permits it, it
+    /// reads the message there instead (RTS, ACK): one copy rather than two.
     #[default]
     Elided,
 }
@@ -117,6 +119,8 @@ pub struct Counts {
     pub receiver_initiated: u64,
     /// Announced, then written to a receive whose advertisement crossed the announcement.
     pub crossing: u64,
+    /// Announced, then read by the receiver in this rank's memory.
+    pub lent: u64,
     /// Received, by whatever protocol.
     pub received: u64,
     /// Of those received, such as had come before they were asked for.
@@ -151,6 +155,6 @@ impl Counts {
 
     /// Messages sent, by whatever protocol.
     pub fn sent(&self) -> u64 {
-        self.eager + self.read + self.sender_initiated + self.receiver_initiated + self.crossing
+        self.eager + self.read + self.sender_initiated + self.receiver_initiated + self.crossing + self.lent
     }
 }

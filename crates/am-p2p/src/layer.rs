@@ -30,6 +30,10 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    pub(crate) fn control(&self) -> Request<Words> {
+        self.control
+    }
+
     pub(crate) fn part(&self) -> Request<[u32; 11]> {
         self.part
     }

@@ -50,6 +50,13 @@
 //! which every transport carries as well as it can, otherwise in Medium messages. Blocking calls lend the slice, so that the sender
 //! copies once, to the receiver's segment, and the receiver once, out of it while it is being filled.
 //!
+//! Between processes of one host the default protocol takes one copy: the sender announces where a long message
+//! lies, and the call that waits for it reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)),
+//! into its buffer. The system has to permit it (`kernel.yama.ptrace_scope` is 0, and no filter of system calls
+//! forbids `process_vm_readv`); otherwise messages are written as above. A send is over when the receiver has read
+//! the message, so that it takes a call of the receiver that waits or polls. Where the receiver waits without a
+//! buffer ([`request::wait_any`] and the like) the message is written.
+//!
 //! Messages that nobody has asked for take memory of the receiver, which each sender accounts for ([`MessageConfig::unexpected`]):
 //! without room a sender announces a message instead, and without room for announcements it waits.
 //!

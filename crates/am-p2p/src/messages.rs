@@ -4,9 +4,10 @@ use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Messages};
-use crate::machine::{ANY, Block, Envelope, Found, MessageInfo, Mode, Selector, Taken, zeroes};
+use crate::machine::{ANY, Block, Envelope, Found, MessageInfo, Mode, Readable, Selector, Taken, zeroes};
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
+use am_core::transport::{LentFault, Loan};
 use am_core::zerocopy::IntoBytes;
 use am_core::{Address, Category, Endpoint, HasLayer, Lane, Rank, SendError, Transport};
 use am_pgas::pointer::Element;
@@ -22,11 +23,14 @@ pub(crate) struct Outgoing {
 /// Looks at the network before a wait becomes one that may sleep, where it does not at once.
 const SPINS: u32 = 64;
 
+/// Bytes of a lent message that are read between two looks at the network.
+const PIECE: usize = 1 << 20;
+
 /// What sending a message has come to so far.
 pub(crate) enum Begun {
     Sent,
-    /// It is under way, with its bytes or without.
-    UnderWay(Key),
+    /// It is under way, with its bytes or without, which the receiver may read for as long as there is a loan.
+    UnderWay(Key, Option<Loan>),
 }
 
 impl Communicator {
@@ -65,7 +69,7 @@ impl Communicator {
                 // It has its number: whatever happens, it is what the receiver looks for next.
                 Err(_) => {
                     let key = endpoint.layer_mut::<Messages>().machine.postpone(to.0, numbered, bytes);
-                    Ok(Begun::UnderWay(key))
+                    Ok(Begun::UnderWay(key, None))
                 }
             };
         }
@@ -74,8 +78,60 @@ impl Communicator {
             return Err(MessageError::Freed { tag: AskedTag::of(envelope.tag) });
         }
         let lend = lend && machine.lends(bytes.len());
-        let body = (!lend).then(|| bytes.to_vec());
-        Ok(Begun::UnderWay(machine.begin(to.0, envelope, mode, bytes.len() as u64, body)))
+        Self::ask_for_access(endpoint, to.0);
+        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        if !lend {
+            return Ok(Begun::UnderWay(machine.begin(to.0, envelope, mode, bytes.to_vec()), None));
+        }
+        let loan = machine.lend(to.0, bytes);
+        let lent = loan.as_ref().map(Loan::lent);
+        Ok(Begun::UnderWay(machine.begin_lent(to.0, envelope, mode, bytes.len() as u64, lent), loan))
+    }
+
+    /// Finds out whether memory of a peer can be read, if that is not known yet.
+    fn ask_for_access<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
+        if !endpoint.layer_quietly::<Messages>().machine.knows_access(rank) {
+            let readable =
+                endpoint.reads_lent(Address { rank: Rank(rank), endpoint: endpoint.address().endpoint });
+            endpoint.layer_quietly::<Messages>().machine.note_access(rank, readable);
+        }
+    }
+
+    /// Reads the message of a receive where its sender lends it, if it does: a piece at a time, from byte `at` on.
+    /// Whether all of it is there.
+    pub(crate) fn read_lent<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        key: Key,
+        out: &mut [u8],
+        at: &mut usize,
+    ) -> bool {
+        let number = endpoint.address().endpoint;
+        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let Some(Readable { from, len, lent }) = machine.readable(key) else { return false };
+        let Some(len) = usize::try_from(len).ok().filter(|len| *len <= out.len()) else { return false };
+        machine.begin_reading(key);
+        let (end, peer) = (len.min(*at + PIECE), Address { rank: Rank(from), endpoint: number });
+        match endpoint.read_lent(peer, &lent, *at as u64, &mut out[*at..end]) {
+            Ok(()) => *at = end,
+            Err(fault) => {
+                *at = 0;
+                endpoint.layer_mut::<Messages>().machine.cannot_read(key, fault == LentFault::Refused);
+                return false;
+            }
+        }
+        if end < len {
+            return false;
+        }
+        let layer = endpoint.layer_quietly::<Messages>();
+        let (handler, ack) = (layer.requests.control(), layer.machine.has_read(key));
+        if let Some((to, control, credit)) = ack {
+            if endpoint.try_request(peer, handler, control.encode(credit)).is_err() {
+                endpoint.layer_mut::<Messages>().machine.send_later(to, control);
+            }
+        } else {
+            endpoint.layer_mut::<Messages>();
+        }
+        true
     }
 
     /// Writes a message whose bytes are lent, as far as there is room.
@@ -125,24 +181,28 @@ impl Communicator {
     ) -> Result<(), MessageError> {
         match Self::begin(endpoint, outgoing, bytes, true)? {
             Begun::Sent => Ok(()),
-            Begun::UnderWay(key) => Self::finish_send(endpoint, outgoing, key, bytes),
+            Begun::UnderWay(key, loan) => Self::finish_send(endpoint, outgoing, (key, loan), bytes, |_| ()),
         }
     }
 
-    /// Waits until a message has been sent.
+    /// Waits until a message has been sent. `meanwhile` is called before each step.
     #[inline(never)]
     pub(crate) fn finish_send<T: Transport, S: HasLayer<Messages>>(
         endpoint: &mut Endpoint<T, S>,
         Outgoing { to, envelope, .. }: Outgoing,
-        key: Key,
+        (key, loan): (Key, Option<Loan>),
         bytes: &[u8],
+        mut meanwhile: impl FnMut(&mut Endpoint<T, S>),
     ) -> Result<(), MessageError> {
         let waited = layer::wait(endpoint, Awaited::One(to), |endpoint| {
+            meanwhile(endpoint);
             if endpoint.layer_quietly::<Messages>().machine.granted(key) {
                 Self::write_lent(endpoint, key, bytes)?;
             }
             Ok(endpoint.layer_quietly::<Messages>().machine.take_sent(key))
         });
+        // Before the caller may change its bytes.
+        drop(loan);
         let sent = waited.inspect_err(|_| {
             // It goes on by itself.
             let machine = &mut endpoint.layer_mut::<Messages>().machine;
@@ -227,6 +287,9 @@ impl Communicator {
         capacity: u64,
     ) -> Result<Key, MessageError> {
         self.check_endpoint(endpoint)?;
+        if selector.source != ANY && endpoint.layer_quietly::<Messages>().machine.is_long(capacity) {
+            Self::ask_for_access(endpoint, selector.source);
+        }
         let layer = endpoint.layer_quietly::<Messages>();
         let key = layer.machine.post(selector, kind.number(), capacity);
         if layer.machine.has_work() {
@@ -235,14 +298,15 @@ impl Communicator {
         Ok(key)
     }
 
-    /// Waits until a receive is over; what it has brought.
+    /// Waits until a receive is over; what it has brought. `on_progress` is called before each step, and says
+    /// whether the receive may be over by what it did.
     pub(crate) fn finish_receive<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         selector: Selector,
         key: Key,
         (expected, capacity): (ElementType, u64),
-        mut on_progress: impl FnMut(&mut Endpoint<T, S>),
+        mut on_progress: impl FnMut(&mut Endpoint<T, S>) -> bool,
     ) -> Result<Taken, MessageError> {
         let layer = endpoint.layer_quietly::<Messages>();
         let mut taken = layer.machine.take_received(key);
@@ -256,7 +320,9 @@ impl Communicator {
                 if let Some(taken) = machine.take_received(key) {
                     return Ok(Some(taken));
                 }
-                on_progress(endpoint);
+                if on_progress(endpoint) {
+                    return Ok(endpoint.layer_quietly::<Messages>().machine.take_received(key));
+                }
                 if selector.source == ANY {
                     let now = (endpoint.losses(), endpoint.idles());
                     let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
@@ -298,7 +364,7 @@ impl Communicator {
         machine.recycle(taken.bytes);
     }
 
-    /// Copies out what a receive has brought, from a byte on.
+    /// Copies out what a receive has brought, from a byte on; those before are there.
     pub(crate) fn copy_out<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -308,6 +374,7 @@ impl Communicator {
     ) -> Status {
         let len = taken.info.len as usize;
         match taken.staged {
+            _ if from == len => {}
             Some(Block { offset, .. }) => {
                 let read = endpoint.read_placed(offset + from as u64, &mut out[from..len]);
                 read.expect("staging lies inside the segment");
@@ -350,7 +417,7 @@ impl Communicator {
             return self.finish_direct(endpoint, selector, kind, out);
         }
         let key = self.post(endpoint, selector, kind, out.len() as u64)?;
-        self.finish_into(endpoint, selector, key, kind, out)
+        self.finish_into(endpoint, selector, key, kind, out, 0)
     }
 
     /// Waits for the only receive, at first by looks at the network alone.
@@ -369,7 +436,7 @@ impl Communicator {
                 Found::Message(info, Some(failure)) => {
                     return Err(MessageError::of(failure, info, kind.number(), out.len() as u64));
                 }
-                Found::Posted(key) => return self.finish_into(endpoint, selector, key, kind, out),
+                Found::Posted(key) => return self.finish_into(endpoint, selector, key, kind, out, 0),
                 Found::Nothing if looks == 0 => endpoint.layer_mut::<Messages>().machine.post_direct(),
                 Found::Nothing => {
                     looks -= 1;
@@ -382,7 +449,7 @@ impl Communicator {
         }
     }
 
-    /// Waits for a posted receive and copies its message out, long ones while they come.
+    /// Waits for a posted receive and copies its message out, long ones while they come; `copied` bytes are there.
     pub(crate) fn finish_into<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -390,17 +457,22 @@ impl Communicator {
         key: Key,
         kind: ElementType,
         out: &mut [u8],
+        mut copied: usize,
     ) -> Result<Status, MessageError> {
-        let (mut copied, capacity) = (0, out.len() as u64);
+        let capacity = out.len() as u64;
         let taken = self.finish_receive(endpoint, selector, key, (kind, capacity), |endpoint| {
+            if Self::read_lent(endpoint, key, out, &mut copied) {
+                return true;
+            }
             let here = endpoint.layer_quietly::<Messages>().machine.arrived(key);
-            let Some((Block { offset, .. }, here)) = here else { return };
+            let Some((Block { offset, .. }, here)) = here else { return false };
             let here = here as usize;
             if here > copied && here <= out.len() {
                 let read = endpoint.read_placed(offset + copied as u64, &mut out[copied..here]);
                 read.expect("staging lies inside the segment");
                 copied = here;
             }
+            false
         });
         match taken {
             Ok(taken) => Ok(self.copy_out(endpoint, taken, out, copied)),
@@ -441,8 +513,32 @@ impl Communicator {
         request.wait(endpoint)
     }
 
+    /// Waits for a posted receive; the values of its message.
+    pub(crate) fn finish_values<T: Transport, S: HasLayer<Messages>, V: Element>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+        key: Key,
+        expected: (ElementType, u64),
+    ) -> Result<(Vec<V>, Status), MessageError> {
+        let (mut values, mut read) = (Vec::new(), 0);
+        let taken = self.finish_receive(endpoint, selector, key, expected, |endpoint| {
+            let message = endpoint.layer_quietly::<Messages>().machine.readable(key);
+            let Some(len) = message.and_then(|message| usize::try_from(message.len).ok()) else { return false };
+            if values.is_empty() && len.is_multiple_of(size_of::<V>().max(1)) {
+                values = zeroes(V::new_zeroed(), len / size_of::<V>().max(1)).unwrap_or_default();
+            }
+            // Without room it comes otherwise, and the error is told then.
+            Self::read_lent(endpoint, key, values.as_mut_bytes(), &mut read)
+        })?;
+        if read == 0 {
+            return self.values(endpoint, taken);
+        }
+        Ok((values, self.copy_out(endpoint, taken, &mut [], read)))
+    }
+
     /// The values of a message.
-    pub(crate) fn values<T: Transport, S: HasLayer<Messages>, V: Element>(
+    fn values<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         taken: Taken,
@@ -492,14 +588,35 @@ impl Communicator {
     ) -> Result<Status, MessageError> {
         let selector = self.selector(source.into(), receive_tag.into())?;
         let outgoing = self.outgoing(endpoint, (to, send_tag), ElementType::of::<V>(), Mode::Standard)?;
-        let kind = ElementType::of::<W>();
-        let key = self.post(endpoint, selector, kind, into.as_bytes().len() as u64)?;
-        let sent = Self::send_bytes(endpoint, outgoing, values.as_bytes());
+        let into = (ElementType::of::<W>(), into.as_mut_bytes());
+        self.exchange(endpoint, outgoing, values.as_bytes(), selector, into)
+    }
+
+    /// Sends bytes while others are received.
+    pub(crate) fn exchange<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        outgoing: Outgoing,
+        bytes: &[u8],
+        selector: Selector,
+        (kind, into): (ElementType, &mut [u8]),
+    ) -> Result<Status, MessageError> {
+        let key = self.post(endpoint, selector, kind, into.len() as u64)?;
+        let mut read = 0;
+        let sent = Self::begin(endpoint, outgoing, bytes, true).and_then(|begun| match begun {
+            Begun::Sent => Ok(()),
+            // The other may send before it reads what this rank lends.
+            Begun::UnderWay(send, loan) => {
+                Self::finish_send(endpoint, outgoing, (send, loan), bytes, |endpoint| {
+                    Self::read_lent(endpoint, key, into, &mut read);
+                })
+            }
+        });
         if let Err(error) = sent {
             endpoint.layer_mut::<Messages>().machine.drop_receive(key);
             return Err(error);
         }
-        self.finish_into(endpoint, selector, key, kind, into.as_mut_bytes())
+        self.finish_into(endpoint, selector, key, kind, into, read)
     }
 
     /// Sends a slice to one member and replaces it by what comes from one. Allocates.

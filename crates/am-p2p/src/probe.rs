@@ -68,14 +68,8 @@ impl Message {
     ) -> Result<(Vec<V>, Status), MessageError> {
         let kind = ElementType::of::<V>();
         let (key, selector) = self.begin(endpoint, kind, u64::MAX)?;
-        let taken = self.communicator.finish_receive(endpoint, selector, key, (kind, u64::MAX), |_| ());
-        match taken {
-            Ok(taken) => self.communicator.values(endpoint, taken),
-            Err(error) => {
-                endpoint.layer_mut::<Messages>().machine.drop_receive(key);
-                Err(error)
-            }
-        }
+        let values = self.communicator.finish_values(endpoint, selector, key, (kind, u64::MAX));
+        values.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))
     }
 
     /// Receives the message into a slice. Blocks while its bytes come.
@@ -89,7 +83,7 @@ impl Message {
     ) -> Result<Status, MessageError> {
         let (kind, out) = (ElementType::of::<V>(), values.as_mut_bytes());
         let (key, selector) = self.begin(endpoint, kind, out.len() as u64)?;
-        self.communicator.finish_into(endpoint, selector, key, kind, out)
+        self.communicator.finish_into(endpoint, selector, key, kind, out, 0)
     }
 }
 

@@ -91,7 +91,8 @@ impl SendRequest {
         let layer = endpoint.layer_quietly::<Messages>();
         let under_way = match begun {
             Begun::Sent => None,
-            Begun::UnderWay(key) => Some((key, Arc::clone(&layer.dropped))),
+            // What it sends, it owns.
+            Begun::UnderWay(key, _) => Some((key, Arc::clone(&layer.dropped))),
         };
         Self { under_way, outgoing, len, layer: layer.id }
     }
@@ -206,9 +207,11 @@ impl<V: Element> ReceiveRequest<V> {
         check(endpoint, self.communicator.shared.layer)?;
         let expected = (ElementType::of::<V>(), self.capacity);
         let (communicator, key) = (&self.communicator, self.key());
-        let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
-        self.key = None;
-        self.communicator.values(endpoint, taken)
+        let values = communicator.finish_values(endpoint, self.selector, key, expected);
+        // A receive that is not over goes with this.
+        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        self.key = self.key.filter(|key| machine.waits_for(*key).is_some());
+        values
     }
 
     /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate.
@@ -227,14 +230,17 @@ impl<V: Element> ReceiveRequest<V> {
             self.key = None;
             return Ok(self.communicator.status(info));
         }
-        let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |_| ())?;
+        let mut read = 0;
+        let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |endpoint| {
+            Communicator::read_lent(endpoint, key, out, &mut read)
+        })?;
         self.key = None;
         if taken.info.len > out.len() as u64 {
             let (given, needed) = (out.len() as u64, taken.info.len);
             self.communicator.give_back(endpoint, taken);
             return Err(MessageError::Length { given, needed });
         }
-        Ok(self.communicator.copy_out(endpoint, taken, out, 0))
+        Ok(self.communicator.copy_out(endpoint, taken, out, read))
     }
 
     /// Serves what has arrived; what the receive has come to, or the request if it is still under way. Does not block.

@@ -39,9 +39,9 @@ impl Communicator {
     ) -> Result<(V, Status), MessageError> {
         let (kind, selector) = (ElementType::serialized(), self.selector(source.into(), tag.into())?);
         let key = self.post(endpoint, selector, kind, u64::MAX)?;
-        let taken = self.finish_receive(endpoint, selector, key, (kind, u64::MAX), |_| ());
-        let taken = taken.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))?;
-        let (bytes, status) = self.values::<_, _, u8>(endpoint, taken)?;
+        let received = self.finish_values::<_, _, u8>(endpoint, selector, key, (kind, u64::MAX));
+        let (bytes, status) =
+            received.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))?;
         let told = AskedTag(Some(status.tag()));
         let value = postcard::from_bytes(&bytes).map_err(|source| MessageError::Value { tag: told, source })?;
         Ok((value, status))

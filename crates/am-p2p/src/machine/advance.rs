@@ -114,7 +114,7 @@ impl Machine {
             return;
         }
         match control {
-            Control::Rts { envelope, send, len } => self.on_rts(from, envelope, send, len),
+            Control::Rts { envelope, offer, len } => self.on_rts(from, envelope, offer, len),
             Control::Cts { send, receive, offset } => self.on_cts(from, send, receive, offset),
             Control::Refuse { send, freed } => self.on_refuse(from, send, freed),
             Control::Rtr { context, tag, seen, place, receive, capacity, offset } => {
@@ -136,7 +136,9 @@ impl Machine {
 
     /// Sends what is to be sent, as far as there is room.
     pub(crate) fn advance<W: Wire>(&mut self, wire: &mut W) -> Result<Progress, W::Error> {
-        let mut progress = Progress::Idle;
+        // While a call may come that reads what is lent, nobody sleeps.
+        let awaits = !self.unread.is_empty() && self.awaits_readers();
+        let mut progress = if awaits { Progress::Advanced } else { Progress::Idle };
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };
             let index = index as usize;

@@ -43,7 +43,9 @@ impl Machine {
         let selector = receive.selector;
         let pair = self.pair(selector.context, selector.source);
         let (peer, context) = (self.pairs[pair].peer as usize, self.context(selector.context));
-        if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking.is_some() {
+        if self.reads(peer) {
+            // Its message is read.
+        } else if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking.is_some() {
             self.defer(context, key);
         } else if self.peers[peer].adverts < ADVERTS && self.peers[peer].gone.is_none() {
             self.peers[peer].queue.push_back(Item::Advertise(key));
@@ -319,6 +321,7 @@ impl Machine {
             Stage::Posted if !cancelling => {
                 self.cancel(key);
             }
+            Stage::Moving if self.leave_unread(key) => {}
             Stage::Posted | Stage::Moving | Stage::Retiring => {}
             Stage::Done | Stage::Cancelled => self.discard(key),
         }

@@ -2,6 +2,7 @@
 
 use am_core::Words;
 use am_core::slab::Key;
+use am_core::transport::Lent;
 
 /// What numbers a message among those of its sender in its communicator, and what it is matched by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,11 +36,18 @@ impl Credit {
     }
 }
 
+/// A message that its sender has ready: what it is called there, and where it lies if its receiver may read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) send: Key,
+    pub(crate) lent: Option<Lent>,
+}
+
 /// A Short message of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// A message is ready to be sent.
-    Rts { envelope: Envelope, send: Key, len: u64 },
+    Rts { envelope: Envelope, offer: Offer, len: u64 },
     /// A message may be written to `offset` of the receiver's segment, or sent in pieces where there is none.
     Cts { send: Key, receive: Key, offset: Option<u64> },
     /// A message is not going to be received.
@@ -122,11 +130,19 @@ impl Control {
         to.word(credit.messages);
         to.word(credit.units);
         to.words[0] = match self {
-            Self::Rts { envelope, send, len } => {
+            Self::Rts { envelope, offer: Offer { send, lent }, len } => {
                 to.envelope(envelope);
                 to.long(send.to_u64());
                 to.long(*len);
-                0
+                match lent {
+                    None => 0,
+                    Some(lent) => {
+                        to.long(lent.address);
+                        to.long(lent.proof_at);
+                        to.word(lent.ticket);
+                        12
+                    }
+                }
             }
             Self::Cts { send, receive, offset } => {
                 [send.to_u64(), receive.to_u64(), offset.unwrap_or(NOWHERE)]
@@ -188,7 +204,14 @@ impl Control {
         let code = from.word()?;
         let credit = Credit { messages: from.word()?, units: from.word()? };
         let control = match code {
-            0 => Self::Rts { envelope: from.envelope()?, send: from.key()?, len: from.long()? },
+            0 | 12 => {
+                let (envelope, send, len) = (from.envelope()?, from.key()?, from.long()?);
+                let lent = match code {
+                    0 => None,
+                    _ => Some(Lent::new(from.long()?, from.long()?, from.word()?)),
+                };
+                Self::Rts { envelope, offer: Offer { send, lent }, len }
+            }
             1 => {
                 let (send, receive, offset) = (from.key()?, from.key()?, from.long()?);
                 Self::Cts { send, receive, offset: (offset != NOWHERE).then_some(offset) }
@@ -294,8 +317,10 @@ mod tests {
         let envelope = Envelope { context: 1, tag: u32::MAX, sequence: 3, kind: SHORT | 4 };
         let (send, receive) = (Key::from_u64(u64::MAX - 5), Key::from_u64(7 << 32 | 9));
         let credit = Credit { messages: u32::MAX, units: 6 };
+        let lent = Some(Lent::new(u64::MAX - 7, 1 << 47 | 8, 3));
         for control in [
-            Control::Rts { envelope, send, len: 1 << 40 },
+            Control::Rts { envelope, offer: Offer { send, lent: None }, len: 1 << 40 },
+            Control::Rts { envelope, offer: Offer { send, lent }, len: 1 << 40 },
             Control::Cts { send, receive, offset: None },
             Control::Cts { send, receive, offset: Some(0) },
             Control::Refuse { send, freed: true },
@@ -311,12 +336,15 @@ mod tests {
         ] {
             assert_eq!(Control::decode(&control.encode(credit)), Some((control, credit)));
         }
-        for cut in 0..11 {
-            let words: Vec<u32> =
-                Control::Rts { envelope, send, len: 1 }.encode(credit).iter().take(cut).collect();
-            assert_eq!(Control::decode(&Words::from_slice(&words).unwrap()), None);
+        for (lent, len) in [(None, 11), (lent, 16)] {
+            let words = Control::Rts { envelope, offer: Offer { send, lent }, len: 1 }.encode(credit);
+            assert_eq!(words.len(), len);
+            for cut in 0..len {
+                let words: Vec<u32> = words.iter().take(cut).collect();
+                assert_eq!(Control::decode(&Words::from_slice(&words).unwrap()), None);
+            }
         }
-        assert_eq!(Control::decode(&Words::from_slice(&[12, 0, 0]).unwrap()), None);
+        assert_eq!(Control::decode(&Words::from_slice(&[13, 0, 0]).unwrap()), None);
         for envelope in [None, Some((envelope, 1 << 33))] {
             let part = Part { receive, at: 1 << 35, envelope };
             assert_eq!(Part::decode(part.encode()), part);

@@ -73,6 +73,7 @@ impl Machine {
         if !retiring {
             let receive = self.receive_mut(key);
             receive.failure.get_or_insert(failure);
+            receive.lent = None;
         }
         self.finish(key);
     }

@@ -1,9 +1,11 @@
 //! Peers that break the protocol: their numbers are drawn from what the receiver knows, around every limit of it. Nothing panics,
 //! memory stays bounded, and the messages of the others arrive.
 
+use super::control::Offer;
 use super::model::{Packet, Play, PrintsOnPanic, SEGMENT, seeds};
 use super::*;
 use am_core::Payload;
+use am_core::transport::Lent;
 
 /// The ranks that break the protocol; ranks 0 and 1 keep it.
 const HOSTILE: [u32; 2] = [2, 3];
@@ -130,7 +132,11 @@ impl Draw<'_> {
     fn control(&mut self) -> Control {
         let place = self.one_of(&[0, 0, 0, 1, 15, 16, 17, 1 << 31, u32::MAX]);
         match self.play.below(14) {
-            0..=2 => Control::Rts { envelope: self.envelope(), send: Key::from_u64(self.len()), len: self.len() },
+            0..=2 => {
+                let lent = (self.play.below(2) == 0).then(|| Lent::new(self.len(), self.offset(), place));
+                let offer = Offer { send: Key::from_u64(self.len()), lent };
+                Control::Rts { envelope: self.envelope(), offer, len: self.len() }
+            }
             3 => {
                 let offset = if self.play.below(2) == 0 { None } else { Some(self.offset()) };
                 Control::Cts { send: self.send_key(), receive: self.receive_key(), offset }
@@ -198,8 +204,11 @@ impl Draw<'_> {
             }
             1 => {
                 let (len, envelope) = (self.play.below(1500), Envelope { context, tag, sequence: 0, kind: BYTES });
-                let body = (self.play.below(2) == 0).then(|| vec![5; len]);
-                self.play.machines[at].begin(from, envelope, Mode::Standard, len as u64, body);
+                let machine = &mut self.play.machines[at];
+                match len % 2 {
+                    0 => machine.begin(from, envelope, Mode::Standard, vec![5; len]),
+                    _ => machine.begin_lent(from, envelope, Mode::Standard, len as u64, None),
+                };
             }
             _ => {
                 let keys: Vec<Key> = self.play.machines[at].receives.iter().map(|(key, _)| key).collect();

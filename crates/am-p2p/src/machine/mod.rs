@@ -15,6 +15,7 @@
 //! | `advance` | sends what is to be sent |
 //! | `ending` | lost peers and freed communicators |
 //! | `staging` | memory that messages are written to |
+//! | `lent` | messages that their receivers read in the senders' memory |
 //!
 //! # Why an advertisement meets the right message
 //!
@@ -35,6 +36,7 @@ mod direct;
 mod ending;
 #[cfg(test)]
 mod hostile;
+mod lent;
 #[cfg(test)]
 mod model;
 mod peers;
@@ -49,6 +51,7 @@ pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
 pub(crate) use control::{Control, Credit, Envelope, Part, Read};
 pub(crate) use direct::Found;
+pub(crate) use lent::Readable;
 pub(crate) use receiving::{MessageInfo, Taken};
 pub(crate) use sending::Mode;
 pub(crate) use staging::Block;
@@ -56,6 +59,7 @@ pub(crate) use staging::Block;
 use crate::config::{Counts, MessageConfig, Protocol};
 use am_core::LossCause;
 use am_core::slab::{Key, Slab};
+use am_core::transport::Lender;
 use chains::Chains;
 use direct::Direct;
 use peers::{Context, Pair, Peer};
@@ -167,6 +171,10 @@ pub(crate) struct Machine {
     /// Messages that have met no receive, each under all selectors that match it.
     unexpected: Chains,
     staging: Staging,
+    lender: Lender,
+    /// Receives whose messages wait for calls that read them, and turns since one was read.
+    unread: VecDeque<Key>,
+    patience: u32,
     /// Counts receives.
     orders: u64,
     /// Peers to which something is to be sent.
@@ -205,6 +213,9 @@ impl Machine {
             direct: Direct::default(),
             unexpected: Chains::new(),
             staging: Staging::default(),
+            lender: Lender::new(lent::LOANS),
+            unread: VecDeque::new(),
+            patience: 0,
             orders: 0,
             ready: VecDeque::new(),
             unblocked: None,
@@ -409,7 +420,7 @@ impl Machine {
 
     /// Whether something is to be sent.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty()
+        !(self.ready.is_empty() && self.unread.is_empty())
     }
 
     /// What takes room here: sends, receives, messages that nobody asked for, and free staging.

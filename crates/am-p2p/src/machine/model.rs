@@ -5,6 +5,7 @@ use super::*;
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::layer::Progress;
+use am_core::transport::Loan;
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,6 +108,8 @@ pub(super) struct Rank {
     /// Blocking calls so far.
     calls: u64,
     sends: Vec<Key>,
+    /// What has been read in the memory of senders.
+    read: BTreeMap<Key, Vec<u8>>,
     pub(super) lent: Vec<(Key, Vec<u8>)>,
     aside: Vec<Key>,
 }
@@ -174,6 +177,14 @@ impl Play {
         }
     }
 
+    /// Ranks that read each other's memory.
+    pub(super) fn near(mut self) -> Self {
+        for machine in &mut self.machines {
+            (0..self.ranks.len() as u32).for_each(|rank| machine.note_access(rank, true));
+        }
+        self
+    }
+
     /// Two ranks that play, and others that the test speaks for.
     pub(super) fn among_others(seed: u64, ranks: usize, protocol: Protocol) -> Self {
         Self { programs: 2, ..Self::new(seed, ranks, protocol, true) }
@@ -193,7 +204,7 @@ impl Play {
     /// Sends bytes of a length from rank 0 to rank 1.
     pub(super) fn send_one(&mut self, tag: u32, len: usize) -> Key {
         let envelope = Envelope { context: 0, tag, sequence: 0, kind: BYTES };
-        self.machines[0].begin(1, envelope, Mode::Standard, len as u64, Some(vec![7; len]))
+        self.machines[0].begin(1, envelope, Mode::Standard, vec![7; len])
     }
 
     /// Posts a receive of rank 1 for a message of rank 0.
@@ -226,9 +237,10 @@ impl Play {
             return;
         }
         if lend && machine.config.protocol != Protocol::Read && len as u64 > machine.eager {
-            rank.lent.push((machine.begin(to, envelope, mode, len as u64, None), bytes));
+            let lent = machine.lend(to, &bytes).as_ref().map(Loan::lent);
+            rank.lent.push((machine.begin_lent(to, envelope, mode, len as u64, lent), bytes));
         } else {
-            rank.sends.push(machine.begin(to, envelope, mode, len as u64, Some(bytes)));
+            rank.sends.push(machine.begin(to, envelope, mode, bytes));
         }
     }
 
@@ -305,8 +317,41 @@ impl Play {
         }
     }
 
+    /// Reads what the senders of messages lend, or lets it wait.
+    fn read(&mut self, me: u32) {
+        for index in 0..self.ranks[me as usize].asked.len() {
+            let key = self.ranks[me as usize].asked[index].key;
+            let Some(Readable { from, len, lent }) = self.machines[me as usize].readable(key) else { continue };
+            if self.below(8) != 0 {
+                continue;
+            }
+            let bytes = self.machines[from as usize].lent_message(&lent).map(|(send, owned)| match owned {
+                Some(bytes) => bytes.to_vec(),
+                None => {
+                    let theirs = self.ranks[from as usize].lent.iter().find(|(key, _)| *key == send);
+                    theirs.expect("its caller waits").1.clone()
+                }
+            });
+            let machine = &mut self.machines[me as usize];
+            machine.begin_reading(key);
+            let Some(bytes) = bytes else {
+                machine.cannot_read(key, false);
+                continue;
+            };
+            assert_eq!(bytes.len() as u64, len);
+            self.ranks[me as usize].read.insert(key, bytes);
+            if let Some((to, ack, credit)) = machine.has_read(key) {
+                let mut port = Port { network: &mut self.network, me };
+                if port.control(to, &ack, credit).is_err() {
+                    machine.send_later(to, ack);
+                }
+            }
+        }
+    }
+
     /// Takes what is over, and sends what can be.
     pub(super) fn advance(&mut self, me: u32) -> bool {
+        self.read(me);
         let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
         let mut port = Port { network: &mut self.network, me };
         let mut done = machine.advance(&mut port).unwrap() == Progress::Advanced;
@@ -352,7 +397,7 @@ impl Play {
             let asked = rank.asked.swap_remove(index);
             let bytes = match taken.staged {
                 Some(Block { offset, .. }) => rank.segment[offset as usize..][..taken.info.len as usize].to_vec(),
-                None => std::mem::take(&mut taken.bytes),
+                None => rank.read.remove(&asked.key).unwrap_or_else(|| std::mem::take(&mut taken.bytes)),
             };
             taken.staged.into_iter().for_each(|block| machine.release(block));
             if taken.cancelled {
@@ -522,8 +567,8 @@ impl Play {
 }
 
 /// Plays a random program; what was counted, of all ranks.
-fn play(seed: u64, ranks: usize, protocol: Protocol, ordered: bool) -> Vec<Counts> {
-    let mut play = Play::new(seed, ranks, protocol, ordered);
+fn play(mut play: Play) -> Vec<Counts> {
+    let ranks = play.ranks.len();
     // Programs that do little at a time have more under way.
     let busy = play.below(6) + 1;
     for _ in 0..600 {
@@ -557,12 +602,13 @@ pub(super) fn seeds() -> u64 {
 }
 
 /// Plays the seeds of a protocol.
-fn all(protocol: Protocol, ordered: bool) -> Vec<Counts> {
+fn all(protocol: Protocol, ordered: bool, near: bool) -> Vec<Counts> {
     let mut counts = Vec::new();
     for seed in 0..seeds() {
-        let reported = format!("seed {seed}, {}, ordered {ordered}", protocol.name());
+        let reported = format!("seed {seed}, {}, ordered {ordered}, near {near}", protocol.name());
         let guard = PrintsOnPanic(reported);
-        counts.extend(play(seed, 1 + seed as usize % 3, protocol, ordered));
+        let program = Play::new(seed, 1 + seed as usize % 3, protocol, ordered);
+        counts.extend(play(if near { program.near() } else { program }));
         std::mem::forget(guard);
     }
     counts
@@ -580,7 +626,7 @@ impl Drop for PrintsOnPanic {
 #[test]
 fn random_programs_match() {
     for protocol in Protocol::ALL {
-        let counts = all(protocol, true);
+        let counts = all(protocol, true, false);
         let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();
         let used = |of| sum(of) > 0;
         // What a protocol has not, it does not use; what it has, these programs do.
@@ -596,9 +642,24 @@ fn random_programs_match() {
 }
 
 #[test]
+fn lent_messages_match() {
+    for protocol in Protocol::ALL {
+        let counts = all(protocol, true, true);
+        let used = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>() > 0;
+        // Others are written since nobody reads them, or their loan has ended.
+        assert!(used(|counts| counts.cts) || protocol == Protocol::Read);
+        assert_eq!(used(|counts| counts.lent), protocol == Protocol::Elided);
+        assert_eq!(used(|counts| counts.ack), matches!(protocol, Protocol::Read | Protocol::Elided));
+        assert_eq!(used(|counts| counts.rtr), protocol.advertises() && protocol != Protocol::Elided);
+    }
+    let counts = all(Protocol::Elided, false, true);
+    assert!(counts.iter().any(|counts| counts.lent > 0) && counts.iter().any(|counts| counts.held > 0));
+}
+
+#[test]
 fn messages_that_overtake_match() {
     for protocol in Protocol::ALL {
-        let counts = all(protocol, false);
+        let counts = all(protocol, false, false);
         assert!(counts.iter().any(|counts| counts.held > 0));
         assert!(counts.iter().all(|counts| counts.rtr == 0));
     }
@@ -606,9 +667,12 @@ fn messages_that_overtake_match() {
 
 #[test]
 fn lost_and_freed_leave_nothing() {
-    for protocol in Protocol::ALL {
+    for (protocol, near) in
+        Protocol::ALL.map(|protocol| (protocol, false)).into_iter().chain([(Protocol::Elided, true)])
+    {
         for seed in 0..seeds() {
             let mut play = Play::new(seed, 3, protocol, true);
+            play = if near { play.near() } else { play };
             for _ in 0..150 {
                 let (me, to) = (play.below(3) as u32, play.below(3) as u32);
                 play.act(me);

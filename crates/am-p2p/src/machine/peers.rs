@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::advance::Item;
-use super::control::{Credit, Envelope};
+use super::control::{Credit, Envelope, Offer};
 use am_core::LossCause;
 use am_core::slab::Key;
 use std::collections::VecDeque;
@@ -38,6 +38,8 @@ pub(crate) struct Peer {
     pub(super) answers: u32,
     /// Communicators that the peer has named and this rank has not made yet.
     pub(super) unopened: u32,
+    /// Whether memory of the peer's process can be read, once that is known.
+    pub(super) readable: Option<bool>,
     /// How the peer ended.
     pub(super) gone: Option<Failure>,
 }
@@ -60,6 +62,7 @@ impl Peer {
             advertised: 0,
             answers: 0,
             unopened: 0,
+            readable: None,
             gone: None,
         }
     }
@@ -75,7 +78,7 @@ impl Peer {
 #[derive(Debug)]
 pub(super) enum OutOfOrder {
     Eager(Vec<u8>),
-    Offered(Key, u64),
+    Offered(Offer, u64),
     Written(Key, u64),
 }
 

@@ -2,7 +2,7 @@
 
 use super::advance::Item;
 use super::chains::Selector;
-use super::control::{Control, Credit, Envelope, KIND, Part, SHORT};
+use super::control::{Control, Credit, Envelope, KIND, Offer, Part, SHORT};
 use super::peers::OutOfOrder;
 use super::sending::units;
 use super::staging::Block;
@@ -11,6 +11,7 @@ use super::{BYTES, Failure, LARGEST_TAG, Machine, zeroes};
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::slab::Key;
+use am_core::transport::Lent;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -72,6 +73,8 @@ pub(crate) struct Receive {
     pub(super) advertised: bool,
     pub(super) cancelling: bool,
     pub(super) reading: Option<Reading>,
+    /// What its message is called at its sender, and where it lies, while it may be read there.
+    pub(super) lent: Option<(Key, Lent)>,
     pub(super) wanted: bool,
     pub(super) failure: Option<Failure>,
 }
@@ -147,6 +150,7 @@ impl Machine {
             advertised: false,
             cancelling: false,
             reading: None,
+            lent: None,
             wanted: true,
             failure: None,
         };
@@ -267,7 +271,7 @@ impl Machine {
                     self.eager_now(peer, from, envelope, &Payload::own(&bytes));
                     self.recycle(bytes);
                 }
-                OutOfOrder::Offered(send, len) => self.offered_now(peer, from, envelope, send, len),
+                OutOfOrder::Offered(offer, len) => self.offered_now(peer, from, envelope, offer, len),
                 OutOfOrder::Written(receive, len) => self.written_now(peer, from, envelope, receive, len),
             }
         }
@@ -290,15 +294,15 @@ impl Machine {
         self.after_arrival(pair, from);
     }
 
-    pub(super) fn on_rts(&mut self, from: u32, envelope: Envelope, send: Key, len: u64) {
+    pub(super) fn on_rts(&mut self, from: u32, envelope: Envelope, offer: Offer, len: u64) {
         let Some(pair) = self.pair_of_arrival(envelope.context, from) else { return };
         match self.accept_sequence(pair, &envelope, 1) {
             Arrival::InOrder => {}
-            Arrival::Early => return self.hold_back(pair, envelope, OutOfOrder::Offered(send, len)),
+            Arrival::Early => return self.hold_back(pair, envelope, OutOfOrder::Offered(offer, len)),
             Arrival::Refused => return,
         }
         let peer = self.pairs[pair].peer as usize;
-        self.offered_now(peer, from, envelope, send, len);
+        self.offered_now(peer, from, envelope, offer, len);
         self.after_arrival(pair, from);
     }
 
@@ -429,7 +433,7 @@ impl Machine {
         }
     }
 
-    fn offered_now(&mut self, peer: usize, from: u32, envelope: Envelope, send: Key, len: u64) {
+    fn offered_now(&mut self, peer: usize, from: u32, envelope: Envelope, offer: Offer, len: u64) {
         if self.direct.waits_for(from, &envelope) {
             self.post_direct();
         }
@@ -438,13 +442,13 @@ impl Machine {
         let Some(key) = self.find_posted(from, &envelope) else {
             if self.is_freed(envelope.context) {
                 self.consume(peer, 1);
-                return self.queue_control(peer, Control::Refuse { send, freed: true });
+                return self.queue_control(peer, Control::Refuse { send: offer.send, freed: true });
             }
-            return self.store(from, envelope, len, Content::Offered(send));
+            return self.store(from, envelope, len, Content::Offered(offer));
         };
         let advertised = self.receive_mut(key).advertised;
         self.unlink(key);
-        self.start_transfer(key, peer, from, &envelope, (send, len), advertised);
+        self.start_transfer(key, peer, from, &envelope, (offer, len), advertised);
     }
 
     /// A message has been or is being written to an advertised receive.
@@ -473,7 +477,7 @@ impl Machine {
         peer: usize,
         from: u32,
         envelope: &Envelope,
-        (send, len): (Key, u64),
+        (offer, len): (Offer, u64),
         advertised: bool,
     ) {
         self.consume(peer, 1);
@@ -488,9 +492,17 @@ impl Machine {
         if !fits {
             let block = self.receive_mut(key).staged.take();
             block.into_iter().for_each(|block| self.staging.give_back(block));
-            self.queue_control(peer, Control::Refuse { send, freed: false });
+            self.queue_control(peer, Control::Refuse { send: offer.send, freed: false });
             return self.finish(key);
         }
+        if len == 0 || !self.await_reader(key, peer, offer) {
+            self.ask_to_write(key, peer, offer.send);
+        }
+    }
+
+    /// A receive has a message to be written to it, or to be read by messages.
+    pub(super) fn ask_to_write(&mut self, key: Key, peer: usize, send: Key) {
+        let (len, elides) = (self.receive_mut(key).len, self.elides());
         let staged = if len == 0 { None } else { self.staging.take(len) };
         let reads = self.config.protocol == Protocol::Read;
         let bytes = if staged.is_none() { usize::try_from(len).ok().and_then(|len| zeroes(0, len)) } else { None };
@@ -537,9 +549,11 @@ impl Machine {
         let len = payload.len() as u64;
         // An advertised receive may be written to before its message is known.
         let expected = match receive.stage {
-            Stage::Moving => receive.len,
+            Stage::Moving if receive.lent.is_none() => receive.len,
             Stage::Posted if receive.advertised => receive.capacity,
-            Stage::Posted | Stage::Retiring | Stage::Done | Stage::Cancelled => return self.fault(from),
+            Stage::Posted | Stage::Moving | Stage::Retiring | Stage::Done | Stage::Cancelled => {
+                return self.fault(from);
+            }
         };
         let end = part.at.checked_add(len).filter(|end| *end <= expected && receive.arrived + len <= expected);
         let in_order = !ordered || receive.reading.is_some() || part.at == receive.arrived;
@@ -564,7 +578,9 @@ impl Machine {
     }
 
     pub(super) fn on_fin(&mut self, from: u32, key: Key) {
-        let moving = |receive: &&mut Receive| receive.from == from && receive.stage == Stage::Moving;
+        let moving = |receive: &&mut Receive| {
+            receive.from == from && receive.stage == Stage::Moving && receive.lent.is_none()
+        };
         match self.receives.get_mut(key).filter(moving) {
             Some(receive) => receive.ended = true,
             None => self.ignore(),

@@ -1,6 +1,7 @@
 //! Single courses of events that random programs seldom take.
 
 use super::adverts::Cancel;
+use super::control::Offer;
 use super::model::{LINK, Packet, Play};
 use super::*;
 use am_core::layer::Progress;
@@ -92,7 +93,7 @@ fn advertisements_count_from_when_they_are_sent() {
     // Announcements wait before the advertisement, and bring fresh credit one by one.
     let back = Envelope { context: 0, tag: 9, sequence: 0, kind: BYTES };
     let announced: Vec<Key> =
-        (0..4).map(|_| play.machines[1].begin(0, back, Mode::Standard, 50, Some(vec![1; 50]))).collect();
+        (0..4).map(|_| play.machines[1].begin(0, back, Mode::Standard, vec![1; 50])).collect();
     let stale = play.post_one(3, 1000);
     play.advance(1);
     assert_eq!(play.machines[1].counts.rtr, 0);
@@ -144,7 +145,7 @@ fn lent_messages_follow_the_answer_to_a_revocation() {
     }
     while play.deliver(1, 0) {}
     let envelope = Envelope { context: 0, tag: 3, sequence: 0, kind: BYTES };
-    let lent = play.machines[0].begin(1, envelope, Mode::Standard, 500, None);
+    let lent = play.machines[0].begin_lent(1, envelope, Mode::Standard, 500, None);
     assert!(!play.machines[0].granted(lent), "the answer is sent first");
     play.advance(0);
     while play.deliver(0, 1) {}
@@ -163,7 +164,8 @@ fn lengths_without_memory_are_refused() {
         let key = play.post_one(3, u64::MAX);
         let sequence = play.machines[1].counts.received as u32;
         let envelope = Envelope { context: 0, tag: 3, sequence, kind: BYTES };
-        let rts = Control::Rts { envelope, send: Key::from_u64(0), len };
+        let offer = Offer { send: Key::from_u64(0), lent: None };
+        let rts = Control::Rts { envelope, offer, len };
         play.machines[1].on_control(0, rts, Credit::default());
         let taken = play.machines[1].take_received(key).unwrap();
         assert_eq!((taken.failure, taken.info.len), (Some(Failure::NoMemory), len));

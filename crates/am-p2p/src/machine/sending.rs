@@ -1,11 +1,12 @@
 //! Messages on their way out.
 
 use super::advance::Item;
-use super::control::{Control, Credit, Envelope, SHORT};
+use super::control::{Control, Credit, Envelope, Offer, SHORT};
 use super::peers::{Advert, Logged};
 use super::{Failure, Machine};
 use crate::config::Protocol;
 use am_core::slab::Key;
+use am_core::transport::{Lent, Loan};
 
 /// What the sender of a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub(crate) struct Send {
     pub(super) envelope: Envelope,
     pub(super) len: u64,
     pub(super) mode: Mode,
+    /// Where its bytes lie for the receiver to read, until nobody may.
+    pub(super) lent: Option<Lent>,
+    /// Of bytes that it owns; before them, so that it ends first.
+    loan: Option<Loan>,
     pub(super) body: Body,
     pub(super) stage: Stage,
     pub(super) grant: Option<Grant>,
@@ -66,6 +71,16 @@ pub(crate) struct Send {
     /// Whether somebody waits for it.
     pub(super) wanted: bool,
     pub(super) failure: Option<Failure>,
+}
+
+#[cfg(test)]
+impl Send {
+    pub(super) fn owned(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Owned(bytes) => Some(bytes),
+            Body::Lent => None,
+        }
+    }
 }
 
 /// Units that a message takes of the memory for unexpected ones.
@@ -141,6 +156,8 @@ impl Machine {
             envelope,
             len: bytes.len() as u64,
             mode: Mode::Standard,
+            lent: None,
+            loan: None,
             body: Body::Owned(body),
             stage: Stage::Queued,
             grant: None,
@@ -155,22 +172,61 @@ impl Machine {
         key
     }
 
-    /// Takes up a message. Without bytes, these are lent: the caller waits, and writes them once [`Machine::granted`] says so.
-    pub(crate) fn begin(
+    /// Takes up a message.
+    pub(crate) fn begin(&mut self, to: u32, envelope: Envelope, mode: Mode, bytes: Vec<u8>) -> Key {
+        let (len, loan) = (bytes.len() as u64, self.lend(to, &bytes));
+        let (lent, body, stage) = (loan.as_ref().map(Loan::lent), Body::Owned(bytes), Stage::Backlogged);
+        let (grant, failure) = (None, None);
+        self.take_up(Send {
+            to,
+            envelope,
+            len,
+            mode,
+            lent,
+            loan,
+            body,
+            stage,
+            grant,
+            at: 0,
+            begun: false,
+            wanted: true,
+            failure,
+        })
+    }
+
+    /// Takes up a message whose bytes are with the caller, who waits, and writes them once [`Machine::granted`]
+    /// says so. The receiver may read them where `lent` says, for as long as the caller keeps that loan.
+    pub(crate) fn begin_lent(
         &mut self,
         to: u32,
         envelope: Envelope,
         mode: Mode,
         len: u64,
-        bytes: Option<Vec<u8>>,
+        lent: Option<Lent>,
     ) -> Key {
-        let pair = self.pair(envelope.context, to);
+        let (loan, body, stage, grant, failure) = (None, Body::Lent, Stage::Backlogged, None, None);
+        self.take_up(Send {
+            to,
+            envelope,
+            len,
+            mode,
+            lent,
+            loan,
+            body,
+            stage,
+            grant,
+            at: 0,
+            begun: false,
+            wanted: true,
+            failure,
+        })
+    }
+
+    fn take_up(&mut self, send: Send) -> Key {
+        let pair = self.pair(send.envelope.context, send.to);
         let peer = self.pairs[pair].peer as usize;
-        let body = bytes.map_or(Body::Lent, Body::Owned);
-        let (stage, grant, failure) = (Stage::Backlogged, None, self.peers[peer].gone);
-        let send =
-            Send { to, envelope, len, mode, body, stage, grant, at: 0, begun: false, wanted: true, failure };
-        let key = self.sends.insert(send);
+        let failure = self.peers[peer].gone;
+        let key = self.sends.insert(Send { failure, ..send });
         if failure.is_some() {
             self.sends.get_mut(key).expect("it was just made").stage = Stage::Done;
         } else if !self.peers[peer].backlog.is_empty() || self.room(peer).messages == 0 {
@@ -212,8 +268,9 @@ impl Machine {
             self.grant(key, Grant { receive, offset: Some(offset), unknown: true });
         } else {
             send.stage = Stage::Offered;
+            let offer = Offer { send: key, lent: send.lent };
             self.counts.rts += 1;
-            self.queue_control(peer, Control::Rts { envelope, send: key, len });
+            self.queue_control(peer, Control::Rts { envelope, offer, len });
         }
     }
 
@@ -242,6 +299,12 @@ impl Machine {
             && self.peer_of.get(&send.to).is_none_or(|peer| self.peers[*peer as usize].queue.is_empty())
     }
 
+    /// Whether messages of a length are not sent in one piece.
+    #[inline]
+    pub(crate) fn is_long(&self, len: u64) -> bool {
+        len > self.eager
+    }
+
     /// Whether the bytes of a message can be lent: not where it goes eagerly later, or is read.
     pub(crate) fn lends(&self, len: usize) -> bool {
         len as u64 > self.eager && self.config.protocol != Protocol::Read
@@ -253,14 +316,14 @@ impl Machine {
         send.grant.map(|grant| (send.to, grant.offset.is_some()))
     }
 
-    /// Gives bytes to a message whose caller does not wait any more.
+    /// Gives bytes to a message whose caller does not wait any more, and has ended their loan.
     pub(crate) fn adopt(&mut self, key: Key, bytes: &[u8]) {
         let Some(send) = self.sends.get_mut(key).filter(|send| matches!(send.body, Body::Lent)) else { return };
         if send.stage == Stage::Done {
             return;
         }
         let (to, granted) = (send.to, send.stage == Stage::Granted);
-        send.body = Body::Owned(bytes.to_vec());
+        (send.body, send.lent) = (Body::Owned(bytes.to_vec()), None);
         if granted {
             let peer = self.peer(to);
             self.peers[peer].queue.push_back(Item::Write(key));
@@ -297,7 +360,10 @@ impl Machine {
             self.ignore();
             return;
         }
-        self.counts.read += 1;
+        match self.config.protocol {
+            Protocol::Elided => self.counts.lent += 1,
+            _ => self.counts.read += 1,
+        }
         self.sent(key);
     }
 
@@ -312,7 +378,8 @@ impl Machine {
     /// A message is over.
     pub(super) fn sent(&mut self, key: Key) {
         let Some(send) = self.sends.get_mut(key) else { return };
-        send.stage = Stage::Done;
+        // The loan ends before the bytes go.
+        (send.stage, send.lent, send.loan) = (Stage::Done, None, None);
         let body = std::mem::replace(&mut send.body, Body::Lent);
         if !send.wanted {
             self.sends.remove(key);

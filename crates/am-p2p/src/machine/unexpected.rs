@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::chains::Selector;
-use super::control::{Control, Envelope, KIND};
+use super::control::{Control, Envelope, KIND, Offer};
 use super::receiving::MessageInfo;
 use super::sending::units;
 use am_core::slab::Key;
@@ -11,7 +11,7 @@ use am_core::slab::Key;
 #[derive(Debug)]
 pub(super) enum Content {
     Here(Vec<u8>),
-    Offered(Key),
+    Offered(Offer),
 }
 
 /// A message that has met no receive.
@@ -57,7 +57,7 @@ impl Machine {
                 self.consume(peer, units(len));
                 self.finish(key);
             }
-            Content::Offered(send) => self.start_transfer(key, peer, from, &envelope, (send, len), false),
+            Content::Offered(offer) => self.start_transfer(key, peer, from, &envelope, (offer, len), false),
         }
     }
 
@@ -104,7 +104,7 @@ impl Machine {
                 self.recycle(bytes);
                 self.consume(peer, units(len));
             }
-            Content::Offered(send) => {
+            Content::Offered(Offer { send, .. }) => {
                 self.consume(peer, 1);
                 self.queue_control(peer, Control::Refuse { send, freed });
             }

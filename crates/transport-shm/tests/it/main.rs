@@ -7,6 +7,7 @@ mod crowd;
 mod forks;
 mod fuzz;
 mod job;
+mod lent;
 mod life;
 mod notify;
 

@@ -1,0 +1,157 @@
+//! Messages that their receiver reads where the sender lends them: one copy, and no memory of the segment.
+//!
+//! A sender whose memory its receiver can read, as far as both know, announces where a long message lies. The
+//! receiver reads it into the buffer of the call that waits for it, and says so (ACK). Where no call reads it for
+//! a while, or the read fails, the message takes the way of other announced messages: the sender hears where to
+//! write it (CTS). A message whose loan has ended is an error of the read.
+
+use super::Machine;
+use super::control::{Control, Credit, Offer};
+use super::receiving::Stage;
+use crate::config::Protocol;
+use am_core::slab::Key;
+use am_core::transport::{Lent, Loan};
+
+/// Messages that are lent at once at most; others are written.
+pub(super) const LOANS: usize = 64;
+
+/// Turns of [`Machine::advance`] after which messages that no call reads are written by their senders instead.
+const PATIENCE: u32 = 16;
+
+/// A message that its receiver may read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readable {
+    pub(crate) from: u32,
+    pub(crate) len: u64,
+    pub(crate) lent: Lent,
+}
+
+impl Machine {
+    /// Whether it is known if memory of a peer can be read, or does not matter.
+    pub(crate) fn knows_access(&self, rank: u32) -> bool {
+        let known = |peer: &u32| self.peers[*peer as usize].readable.is_some();
+        self.config.protocol != Protocol::Elided || self.peer_of.get(&rank).is_some_and(known)
+    }
+
+    /// Learns whether memory of a peer can be read.
+    pub(crate) fn note_access(&mut self, rank: u32, readable: bool) {
+        let peer = self.peer(rank);
+        self.peers[peer].readable = Some(readable);
+    }
+
+    /// Whether memory of a peer can be read, and the peer is taken to read this rank's.
+    pub(super) fn reads(&self, peer: usize) -> bool {
+        self.config.protocol == Protocol::Elided && self.peers[peer].readable == Some(true)
+    }
+
+    /// Lends a message to a peer that is taken to read it, where there is a proof left.
+    pub(crate) fn lend(&mut self, to: u32, bytes: &[u8]) -> Option<Loan> {
+        let peer = self.peer(to);
+        if bytes.len() as u64 <= self.eager || !self.reads(peer) {
+            return None;
+        }
+        self.lender.lend(bytes)
+    }
+
+    /// A receive has met a message that may be read: whether it waits for that now.
+    pub(super) fn await_reader(&mut self, key: Key, peer: usize, Offer { send, lent }: Offer) -> bool {
+        let refused = self.peers[peer].readable == Some(false);
+        let Some(lent) = lent.filter(|_| self.config.protocol == Protocol::Elided && !refused) else {
+            return false;
+        };
+        if self.unread.is_empty() {
+            self.patience = 0;
+        }
+        self.unread.push_back(key);
+        let receive = self.receive_mut(key);
+        (receive.stage, receive.lent) = (Stage::Moving, Some((send, lent)));
+        true
+    }
+
+    /// The message of a receive, while it may be read.
+    pub(crate) fn readable(&self, key: Key) -> Option<Readable> {
+        let receive = self.receives.get(key).filter(|receive| receive.stage == Stage::Moving)?;
+        receive.lent.map(|(_, lent)| Readable { from: receive.from, len: receive.len, lent })
+    }
+
+    /// A call reads a message from now on, to its end or until it says [`Machine::cannot_read`].
+    pub(crate) fn begin_reading(&mut self, key: Key) {
+        self.unread.retain(|other| *other != key);
+    }
+
+    /// A message has been read into its buffer. What tells the sender so, which the caller sends, or gives back to
+    /// [`Machine::send_later`]; `None` where it is queued behind others.
+    pub(crate) fn has_read(&mut self, key: Key) -> Option<(u32, Control, Credit)> {
+        let receive = self.receives.get_mut(key)?;
+        let ((send, _), from) = (receive.lent.take()?, receive.from);
+        self.patience = 0;
+        self.counts.ack += 1;
+        self.finish(key);
+        let (peer, ack) = (self.peer(from), Control::Ack { send });
+        if self.peers[peer].queue.is_empty() && self.peers[peer].gone.is_none() {
+            return Some((from, ack, self.attach_credit(peer)));
+        }
+        self.queue_control(peer, ack);
+        None
+    }
+
+    /// Sends what the network had no room for.
+    #[cold]
+    pub(crate) fn send_later(&mut self, to: u32, control: Control) {
+        let peer = self.peer(to);
+        self.queue_control(peer, control);
+    }
+
+    /// A message cannot be read, or the sender's memory cannot at all: it is written instead.
+    #[cold]
+    pub(crate) fn cannot_read(&mut self, key: Key, refused: bool) {
+        self.begin_reading(key);
+        let Some(receive) = self.receives.get_mut(key).filter(|receive| receive.stage == Stage::Moving) else {
+            return;
+        };
+        let (Some((send, _)), from) = (receive.lent.take(), receive.from) else { return };
+        let peer = self.peer(from);
+        if refused {
+            self.peers[peer].readable = Some(false);
+        }
+        self.ask_to_write(key, peer, send);
+    }
+
+    /// Nobody is going to read a message: its sender hears that it is let go. Whether it was one that may be read.
+    pub(super) fn leave_unread(&mut self, key: Key) -> bool {
+        let Some(receive) = self.receives.get_mut(key) else { return false };
+        let (Some((send, _)), from) = (receive.lent.take(), receive.from) else { return false };
+        self.begin_reading(key);
+        let peer = self.peer(from);
+        self.queue_control(peer, Control::Refuse { send, freed: false });
+        self.finish(key);
+        true
+    }
+
+    /// Whether messages wait for calls that read them; those that have waited for long are written.
+    pub(super) fn awaits_readers(&mut self) -> bool {
+        while let Some(key) = self.unread.front()
+            && self.readable(*key).is_none()
+        {
+            self.unread.pop_front();
+        }
+        if self.unread.is_empty() {
+            return false;
+        }
+        self.patience += 1;
+        if self.patience <= PATIENCE {
+            return true;
+        }
+        while let Some(key) = self.unread.front().copied() {
+            self.cannot_read(key, false);
+        }
+        false
+    }
+
+    /// The message that is lent so: what it is called, and its bytes unless its caller has them.
+    #[cfg(test)]
+    pub(super) fn lent_message(&self, lent: &Lent) -> Option<(Key, Option<&[u8]>)> {
+        let (key, send) = self.sends.iter().find(|(_, send)| send.lent == Some(*lent))?;
+        Some((key, send.owned()))
+    }
+}

@@ -1,0 +1,200 @@
+//! Long two-sided messages are read by their receivers in the memory of their senders.
+
+use am_core::{Endpoint, Handlers, LossCause, Rank, Span, WaitError};
+use am_p2p::request::wait_any;
+use am_p2p::{ANY_SOURCE, Communicator, Counts, MessageConfig, MessageError, Messages, P2p, Protocol};
+use std::sync::Barrier;
+use transport_shm::{Job, JobConfig, JoinOptions, Shm};
+
+type Ranks = Endpoint<Shm, P2p>;
+
+const LEN: usize = 100_000;
+
+/// Runs ranks as threads of this process.
+fn run(ranks: u32, config: MessageConfig, work: impl Fn(Ranks, Communicator) + Sync) {
+    let job = Job::create(&JobConfig::new(ranks)).expect("memory is there");
+    std::thread::scope(|scope| {
+        for rank in 0..ranks {
+            let (job, work) = (&job, &work);
+            scope.spawn(move || {
+                let mut handlers = Handlers::new();
+                let p2p = P2p::register_with(&mut handlers, config).unwrap();
+                let shm = job.join_with(rank, JoinOptions::default().segment_bytes(1 << 20)).unwrap();
+                let mut endpoint = Endpoint::attach(shm, handlers, p2p).unwrap();
+                endpoint.set_timeout(Span::from_secs(20));
+                let world = Communicator::world(&mut endpoint).unwrap();
+                work(endpoint, world);
+            });
+        }
+    });
+}
+
+fn pair(work: impl Fn(&mut Ranks, Communicator) + Sync) {
+    run(2, MessageConfig::default(), |mut endpoint, world| {
+        work(&mut endpoint, world.clone());
+        endpoint.finish().unwrap();
+    });
+}
+
+fn values(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|index| (index * 31 + index / 256 + salt) as u8).collect()
+}
+
+fn counts(endpoint: &Ranks) -> Counts {
+    endpoint.layer::<Messages>().counts()
+}
+
+#[test]
+fn long_messages_are_read() {
+    let lens = [8 << 10, (8 << 10) + 1, 12_345, LEN, 1 << 20, (1 << 20) + 1, (3 << 20) + 77];
+    pair(|endpoint, world| {
+        let other = 1 - world.rank();
+        for (round, len) in lens.into_iter().enumerate() {
+            let (mut into, sent) = (vec![0; len + 1], values(len, round));
+            if other == 1 {
+                world.send(endpoint, 1, 3, &sent).unwrap();
+                world.synchronous_send(endpoint, 1, 3, &sent).unwrap();
+                world.immediate_send(endpoint, 1, 3, &sent).unwrap().wait(endpoint).unwrap();
+            } else {
+                let status = world.receive_into(endpoint, ANY_SOURCE, 3, &mut into).unwrap();
+                assert!(status.bytes() == len as u64 && into[..len] == sent && into[len] == 0);
+                let request = world.immediate_receive::<_, _, u8>(endpoint, 0, 3, len).unwrap();
+                assert_eq!(request.wait(endpoint).unwrap().0, sent);
+                let request = world.immediate_receive::<_, _, u8>(endpoint, 0, 3, len + 1).unwrap();
+                request.wait_into(endpoint, &mut into).unwrap();
+                assert!(into[..len] == sent);
+            }
+        }
+        let Counts { lent, ack, cts, rtr, .. } = counts(endpoint);
+        // Messages of 8 KiB go eagerly, or are written where they are synchronous.
+        let read = 3 * lens.len() as u64 - 2;
+        if other == 1 {
+            assert_eq!((lent, ack), (read - 1, 0));
+        } else {
+            assert_eq!((lent, ack, cts, rtr), (0, read - 1, 1, 0));
+        }
+    });
+}
+
+#[test]
+fn both_ways_at_once_are_read() {
+    pair(|endpoint, world| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        for len in [LEN, (2 << 20) + 5] {
+            let mut into = vec![0; len];
+            let own = values(len, me as usize);
+            world.send_receive_into(endpoint, (other, 1), &own, (other, 1), &mut into).unwrap();
+            assert!(into == values(len, other as usize));
+        }
+        assert_eq!((counts(endpoint).lent, counts(endpoint).cts), (2, 0));
+    });
+}
+
+/// What was sent is received, whatever the sender does with its memory once it has it back.
+#[test]
+fn memory_that_was_taken_back_is_not_read() {
+    let sent_in_vain = Barrier::new(2);
+    pair(|endpoint, world| {
+        let mut own = values(LEN, 1);
+        if world.rank() == 0 {
+            endpoint.set_timeout(Span::from_millis(5));
+            let error = world.send(endpoint, 1, 3, &own).unwrap_err();
+            assert!(matches!(error, MessageError::Wait(WaitError::TimedOut(_))), "{error}");
+            endpoint.set_timeout(Span::from_secs(20));
+            own.fill(99);
+            sent_in_vain.wait();
+        } else {
+            sent_in_vain.wait();
+            let mut into = vec![0; LEN];
+            world.receive_into(endpoint, 0, 3, &mut into).unwrap();
+            assert!(into == own);
+            assert_eq!((counts(endpoint).ack, counts(endpoint).cts), (0, 1));
+        }
+    });
+}
+
+#[test]
+fn messages_that_no_call_reads_are_written() {
+    pair(|endpoint, world| {
+        let sent = values(LEN, 4);
+        if world.rank() == 0 {
+            world.send(endpoint, 1, 3, &sent).unwrap();
+            let Counts { lent, sender_initiated, .. } = counts(endpoint);
+            assert_eq!((lent, sender_initiated), (0, 1));
+        } else {
+            let mut requests = vec![world.immediate_receive::<_, _, u8>(endpoint, 0, 3, LEN).unwrap()];
+            // Waits without a place for the message.
+            assert_eq!(wait_any(endpoint, &[&requests[0]]).unwrap(), Some(0));
+            assert_eq!(requests.pop().unwrap().wait(endpoint).unwrap().0, sent);
+        }
+    });
+}
+
+#[test]
+fn receives_that_go_let_their_senders_go_on() {
+    let offered = Barrier::new(2);
+    pair(|endpoint, world| {
+        if world.rank() == 0 {
+            let send = world.immediate_send(endpoint, 1, 3, &values(LEN, 4)).unwrap();
+            endpoint.poll().unwrap();
+            offered.wait();
+            send.wait(endpoint).unwrap();
+            assert_eq!((counts(endpoint).lent, counts(endpoint).sender_initiated), (0, 0));
+        } else {
+            let request = world.immediate_receive::<_, _, u8>(endpoint, 0, 3, LEN).unwrap();
+            offered.wait();
+            endpoint.poll().unwrap();
+            drop(request);
+        }
+    });
+}
+
+#[test]
+fn lost_senders_and_receivers_are_told() {
+    for sender_goes in [true, false] {
+        let (offered, gone) = (Barrier::new(2), Barrier::new(2));
+        run(2, MessageConfig::default(), |mut endpoint, world| {
+            let goes = (world.rank() == 0) == sender_goes;
+            let (lost, bytes) = (Rank(1 - world.rank()), values(LEN, 4));
+            let send = (world.rank() == 0).then(|| world.immediate_send(&mut endpoint, 1, 3, &bytes).unwrap());
+            let receive = (world.rank() == 1)
+                .then(|| world.immediate_receive::<_, _, u8>(&mut endpoint, 0, 3, LEN).unwrap());
+            endpoint.poll().unwrap();
+            offered.wait();
+            if goes {
+                drop((send, receive));
+                drop(endpoint);
+                gone.wait();
+                return;
+            }
+            gone.wait();
+            let outcome = match (send, receive) {
+                (Some(send), _) => send.wait(&mut endpoint),
+                (_, Some(receive)) => receive.wait(&mut endpoint).map(drop),
+                _ => unreachable!(),
+            };
+            assert!(
+                matches!(outcome, Err(MessageError::Lost { rank, cause: LossCause::Left, .. }) if rank == lost),
+                "{outcome:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn other_protocols_do_not_lend() {
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| *protocol != Protocol::Elided) {
+        run(2, MessageConfig::default().protocol(protocol), |mut endpoint, world| {
+            let endpoint = &mut endpoint;
+            let mut into = vec![0; LEN];
+            if world.rank() == 0 {
+                world.send(endpoint, 1, 3, &values(LEN, 4)).unwrap();
+            } else {
+                world.receive_into(endpoint, 0, 3, &mut into).unwrap();
+                assert!(into == values(LEN, 4));
+            }
+            world.team().barrier(endpoint).unwrap();
+            assert_eq!(counts(endpoint).lent, 0);
+        });
+    }
+}
