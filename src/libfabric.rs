@@ -62,9 +62,7 @@ impl RankJob {
         let mut config = config(&variable)?;
         if self.hosts().len() > 1 {
             config.several_hosts = true;
-            // The interface by which the launcher knows this host, unless another one was asked for.
-            let own = || self.hosts()[self.host_of(self.rank()) as usize].address.to_string();
-            config.interface = Some(config.interface.unwrap_or_else(own));
+            config.host = Some(self.hosts()[self.host_of(self.rank()) as usize].address);
         }
         let endpoints = usize::from(self.endpoints());
         let peers = self.ranks() * u32::from(self.endpoints());

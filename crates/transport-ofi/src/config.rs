@@ -2,6 +2,7 @@
 
 use crate::error::OfiError;
 use crate::frame::{LONG_HEADER, MAX_ARGUMENTS};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Names a provider.
@@ -13,7 +14,7 @@ const MEDIUM: &str = "AM_OFI_MEDIUM";
 /// Seconds that leaving may take.
 const LINGER: &str = "AM_OFI_LINGER";
 
-/// Settings of an endpoint; the same on all ranks, but for the interface.
+/// Settings of an endpoint; the same on all ranks, but for the interface and the host's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OfiConfig {
@@ -21,6 +22,8 @@ pub struct OfiConfig {
     pub provider: Option<String>,
     /// The interface by its address or its domain (`10.0.0.1`, `eth0`, `mlx5_0`); any if none is named.
     pub interface: Option<String>,
+    /// The IP address by which others know this host: of several interfaces of one provider, the one that has it is taken.
+    pub host: Option<IpAddr>,
     /// Whether the job spans several hosts, so that a provider within one will not do.
     pub several_hosts: bool,
     /// Largest Medium payload in bytes, either direction, 64 to 65536.
@@ -43,6 +46,7 @@ impl Default for OfiConfig {
         Self {
             provider: None,
             interface: None,
+            host: None,
             several_hosts: false,
             medium: 8192,
             window: None,
@@ -74,6 +78,13 @@ impl OfiConfig {
     #[must_use]
     pub fn interface(mut self, name: impl Into<String>) -> Self {
         self.interface = Some(name.into());
+        self
+    }
+
+    /// Sets the address by which others know this host.
+    #[must_use]
+    pub const fn host(mut self, address: IpAddr) -> Self {
+        self.host = Some(address);
         self
     }
 

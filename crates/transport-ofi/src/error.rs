@@ -60,6 +60,9 @@ pub enum OfiError {
         /// What it means.
         reason: String,
     },
+    /// It was opened before a fork, and is the parent's.
+    #[error("this endpoint was opened before a fork and belongs to the parent: open one in the child")]
+    Forked,
     /// The system has no memory for buffers or the segment.
     #[error("memory for {what}: {reason}")]
     Memory {

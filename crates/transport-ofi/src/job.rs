@@ -117,7 +117,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
         if endpoints == 0 {
             return Err(OfiError::Setting { name: "endpoints", value: "0".into(), expected: "at least 1" });
         }
-        let (infos, index, offer) = provider::select(config)?;
+        let (mut infos, index, offer) = provider::select(config)?;
         let mut window = config.window(endpoints);
         while config.window.is_none() && window > 1 && Settings::slots(endpoints, window) as usize > offer.receives
         {
@@ -144,9 +144,14 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
             slots,
             inject: offer.inject,
         };
-        let opening =
-            Opening { infos: &infos, offer: index, provider: &offer.provider, sizes, segment: &segment.erase() };
-        let port = Port::open(&opening)?;
+        let opening = Opening {
+            infos: &mut infos,
+            offer: index,
+            provider: &offer.provider,
+            sizes,
+            segment: &segment.erase(),
+        };
+        let port = Port::open(opening)?;
         let card = Card {
             provider: offer.provider.clone(),
             medium: config.medium,
@@ -179,6 +184,9 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
 
     /// Reads the cards of all endpoints, so many of each rank, and tells the port of them.
     fn connect(&mut self, cards: &[Option<&str>], endpoints: u16) -> Result<Vec<Option<Card>>, OfiError> {
+        if self.port.is_elsewhere() {
+            return Err(OfiError::Forked);
+        }
         let mut read = Vec::with_capacity(cards.len());
         for (index, text) in cards.iter().enumerate() {
             let rank = rank_of(index, endpoints);
@@ -237,9 +245,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
         };
         let ofi = Conduit::new(self.port, settings, self.segment).map_err(OfiError::memory("the endpoint"))?;
         let missing = read.iter().enumerate().filter(|(_, card)| card.is_none());
-        missing.for_each(|(index, _)| {
-            ofi.failure_notifier().lost(rank_of(index, endpoints), am_core::LossCause::Died)
-        });
+        ofi.lose_missing(missing.map(|(index, _)| rank_of(index, endpoints)));
         ofi.with_helper(self.config.absence).map_err(OfiError::memory("the helper thread"))
     }
 }

@@ -77,7 +77,8 @@ impl Offer {
         {
             return Some(format!("it is not at {interface}"));
         }
-        if config.several_hosts && config.interface.is_none() && self.address.is_some_and(|own| own.is_loopback())
+        let loopback = |address: &Option<IpAddr>| address.is_some_and(|own| own.is_loopback());
+        if config.several_hosts && config.interface.is_none() && loopback(&self.address) && !loopback(&config.host)
         {
             return Some("the job spans several hosts, and it is at a loopback address".into());
         }
@@ -159,7 +160,7 @@ pub fn version() -> Result<(u32, u32), OfiError> {
     Ok(Library::get()?.version())
 }
 
-/// What would be taken of some offers: the fastest that is no obstacle, the first of several equals.
+/// What would be taken of some offers: the fastest that is no obstacle; of several equals the one at the host's address, or the first.
 fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
     let chosen = best(&offers, config);
     let verdict = |(index, offer): (usize, Offer)| {
@@ -181,7 +182,8 @@ fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
 
 fn best(offers: &[Offer], config: &OfiConfig) -> Option<usize> {
     let usable = offers.iter().enumerate().filter(|(_, offer)| offer.obstacle(config).is_none());
-    usable.min_by_key(|(_, offer)| offer.place()).map(|(index, _)| index)
+    let elsewhere = |offer: &Offer| config.host.is_some() && offer.address != config.host;
+    usable.min_by_key(|(_, offer)| (offer.place(), elsewhere(offer))).map(|(index, _)| index)
 }
 
 /// The offer that an endpoint with these settings takes. Blocks while providers look around; allocates.
@@ -281,6 +283,30 @@ mod tests {
                 ..OfiConfig::default()
             };
             assert_eq!(taken(&config), expected, "{provider:?} {interface:?} {hosts}");
+        }
+    }
+
+    /// The launcher knows hosts by an address of any network: that does not rule out a faster one.
+    #[test]
+    fn the_address_of_the_host_chooses_among_equals() {
+        for (provider, host, expected) in [
+            (None, "10.0.0.1", Some(4)),
+            (Some("verbs"), "10.0.0.1", Some(4)),
+            (Some("tcp"), "10.0.0.1", Some(2)),
+            (Some("tcp"), "10.2.0.1", Some(5)),
+            (Some("tcp"), "10.9.9.9", Some(2)),
+            (Some("tcp"), "127.0.0.1", Some(1)),
+        ] {
+            let host = host.parse().ok();
+            let config = OfiConfig {
+                provider: provider.map(Into::into),
+                several_hosts: true,
+                host,
+                ..OfiConfig::default()
+            };
+            let mut offers = machine();
+            offers.push(offer("tcp;ofi_rxm", "eth1", Some("10.2.0.1")));
+            assert_eq!(best(&offers, &config), expected, "{provider:?} {host:?}");
         }
     }
 

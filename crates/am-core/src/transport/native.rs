@@ -187,7 +187,8 @@ pub trait NativeOneSided {
     /// [`Refused`]; nothing was started.
     fn put(&mut self, to: Remote, bytes: &[u8], signal: Option<u64>, done: &mut Done<'_>) -> Result<(), Refused>;
 
-    /// Starts a get of `len` bytes.
+    /// Starts a get of `len` bytes. Once a poll has followed the loss of the peer, nothing of it is written: the core
+    /// has told the program that the operation failed, whose memory is its own again.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.

@@ -38,10 +38,17 @@ impl<W: Wire> Machine<W> {
     pub(super) fn doubt(&mut self, failure: Failure) {
         self.last_failure = Some((None, failure));
         for peer in 0..self.peers.len() {
-            let doubtful = self.peers.known(peer).is_some_and(|state| state.injected && state.probe.is_none());
-            if doubtful && self.known_status(peer) == PeerStatus::Active {
-                self.peers.of(peer).probe = Some(Probe::default());
-                self.probing.push(peer);
+            let doubtful = self.peers.known(peer).is_some_and(|state| state.injected);
+            if !doubtful || self.known_status(peer) != PeerStatus::Active {
+                continue;
+            }
+            match &mut self.peers.of(peer).probe {
+                // The frame may be one that was sent after the question.
+                Some(probe) => probe.again = true,
+                none => {
+                    *none = Some(Probe::default());
+                    self.probing.push(peer);
+                }
             }
         }
     }
@@ -102,6 +109,10 @@ impl<W: Wire> Machine<W> {
         probe.asked = false;
         if due.wrapping_sub(number).cast_signed() < 0 {
             probe.missing = probe.missing.or(now);
+            return;
+        }
+        if probe.again {
+            *probe = Probe::default();
             return;
         }
         state.injected = state.next_out != number;

@@ -9,7 +9,7 @@ use crate::wire::{Failure, Fault, Wire};
 use am_core::transport::{
     Brought, Capability, Completion, Done, Landing, NativeOneSided, OperationFault, Refused, Remote, Sink, Ticket,
 };
-use am_core::{Memory, Payload, Peer, Resource};
+use am_core::{Memory, Payload, Peer, PeerStatus, Resource};
 
 /// An operation under way.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,8 @@ impl<W: Wire> Machine<W> {
                 Err(OperationFault::Failed)
             }
             (Ok(()), None) => Ok(None),
+            // Who knows of the loss has its memory back.
+            (Ok(()), Some(_)) if self.known_status(to) != PeerStatus::Active => Err(OperationFault::Failed),
             (Ok(()), Some(Landing::Segment(at))) => {
                 let written = self.segment.write(at, &self.wire.buffer(buffer)[..len]);
                 written.map(|()| None).map_err(|_| OperationFault::Refused)

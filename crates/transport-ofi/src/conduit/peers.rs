@@ -25,6 +25,8 @@ pub(super) struct Probe {
     pub(super) asked: bool,
     /// When the next one may be.
     pub(super) next: Option<Instant>,
+    /// Another injected frame has failed since: what is in order then is asked for once more.
+    pub(super) again: bool,
     /// Since when frames are known to be missing.
     pub(super) missing: Option<Instant>,
 }

@@ -128,6 +128,13 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         FailureNotifier::new(&self.notices)
     }
 
+    /// Counts ranks as lost that have ended before this one joined.
+    pub(crate) fn lose_missing(&self, ranks: impl Iterator<Item = am_core::Rank>) {
+        let notifier = self.failure_notifier();
+        ranks.for_each(|rank| notifier.lost(rank, am_core::LossCause::Died));
+        self.lock().take_notices();
+    }
+
     /// Frames that have come and that nobody of this job can have sent. They are dropped.
     pub fn strays(&self) -> u64 {
         if self.is_elsewhere() { 0 } else { self.lock().strays }

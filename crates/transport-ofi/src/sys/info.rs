@@ -94,7 +94,7 @@ impl Infos {
     }
 
     fn iter(&self) -> impl Iterator<Item = &fi_info> {
-        // SAFETY: the list lives as long as `self`, and nobody changes it but `take`, which needs `self` itself.
+        // SAFETY: the list lives as long as `self`, and nobody changes it but `answer`, which needs `self` alone.
         let mut next = unsafe { self.first.as_ref() };
         std::iter::from_fn(move || {
             let info = next?;
@@ -105,13 +105,18 @@ impl Infos {
     }
 
     /// The answer of this number, with messages that complete when they are sent.
-    pub(super) fn answer(&self, index: usize) -> *mut fi_info {
-        let info: *const fi_info = self.iter().nth(index).expect("the number comes from the offers");
-        // SAFETY: the answer lives as long as `self`.
+    pub(super) fn answer(&mut self, index: usize) -> *mut fi_info {
+        let mut info = self.first;
+        for _ in 0..index {
+            // SAFETY: the number comes from the offers, so there are as many answers.
+            info = unsafe { (*info).next };
+        }
+        assert!(!info.is_null(), "the number comes from the offers");
+        // SAFETY: it is an answer of the list.
         let part = unsafe { (*info).tx_attr };
         // SAFETY: every answer has this part, and nobody reads it at the moment.
         unsafe { (*part).op_flags = 0 };
-        info.cast_mut()
+        info
     }
 
     pub(super) fn library(&self) -> &'static Library {

@@ -35,7 +35,7 @@ struct Aligned([u8; LONGEST_NAME + 1]);
 
 /// What opening an endpoint takes.
 pub(crate) struct Opening<'a> {
-    pub(crate) infos: &'a Infos,
+    pub(crate) infos: &'a mut Infos,
     /// Number of the offer.
     pub(crate) offer: usize,
     pub(crate) provider: &'a str,
@@ -199,10 +199,10 @@ impl Port {
     ///
     /// # Errors
     /// [`OfiError::Call`], [`OfiError::Memory`].
-    pub(crate) fn open(opening: &Opening<'_>) -> Result<Self, OfiError> {
-        let Opening { infos, provider, sizes, segment, .. } = *opening;
+    pub(crate) fn open(opening: Opening<'_>) -> Result<Self, OfiError> {
+        let Opening { infos, offer, provider, sizes, segment } = opening;
         let library = infos.library();
-        let info = infos.answer(opening.offer);
+        let info = infos.answer(offer);
         let count = sizes.slots + sizes.frames + sizes.chunks;
         let arena = |count: u32, bytes| {
             Arena::new(count as usize, bytes).map(ManuallyDrop::new).map_err(OfiError::memory("messages"))
@@ -389,6 +389,18 @@ impl Port {
         }
     }
 
+    /// Whether this process is a fork of the one that opened it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.process.is_other()
+    }
+
+    /// The address of a peer and what its segment needs. A provider that is handed no address of its own takes it
+    /// for one all the same, so nothing is asked of it for a peer that has none.
+    fn target(&self, peer: u32) -> Result<Target, Fault> {
+        let target = self.targets[peer as usize];
+        if target.address == ANYONE { Err(Fault::Failed(libc::EHOSTUNREACH)) } else { Ok(target) }
+    }
+
     /// What peers need to write to this endpoint's segment.
     pub(crate) fn own(&self) -> Remote {
         self.own
@@ -472,7 +484,7 @@ impl Port {
         (buffer, len): (u32, usize),
         at: u64,
     ) -> Result<(), Fault> {
-        let Target { address, remote } = self.targets[peer as usize];
+        let Target { address, remote } = self.target(peer)?;
         let context = self.context(operation);
         let (arena, place, mut descriptor) = self.place(buffer);
         let (start, bytes) = arena.lend(place);
@@ -610,26 +622,28 @@ impl Wire for Port {
     }
 
     fn send(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
-        let (address, context) = (self.targets[to as usize].address, self.context(Operation::Send(buffer)));
+        let Target { address, .. } = self.target(to)?;
+        let context = self.context(Operation::Send(buffer));
         let (arena, place, descriptor) = self.place(buffer);
         let (start, bytes) = arena.lend(place);
         assert!(len <= bytes, "a message fits its buffer");
         let ep = self.objects.ep;
         // SAFETY: the endpoint is open and has its table.
         let send = unsafe { table(ep, |object| object.msg) }.send;
-        // SAFETY: the buffer is lent until the completion, and outlives the endpoint; so does the context.
+        // SAFETY: the buffer is lent until the completion, and outlives the endpoint; so does the context. The
+        // address is one of the vector's.
         let code = unsafe { send(ep, start.cast_const().cast(), len, descriptor, address, context) };
         self.started(buffer, code)
     }
 
     fn inject(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
-        let address = self.targets[to as usize].address;
+        let Target { address, .. } = self.target(to)?;
         let (arena, place, _) = self.place(buffer);
         let start = arena.bytes(place)[..len].as_ptr();
         let ep = self.objects.ep;
         // SAFETY: the endpoint is open and has its table.
         let inject = unsafe { table(ep, |object| object.msg) }.inject;
-        // SAFETY: the bytes are read before the call returns.
+        // SAFETY: the bytes are read before the call returns; the address is one of the vector's.
         outcome(unsafe { inject(ep, start.cast(), len, address) })
     }
 

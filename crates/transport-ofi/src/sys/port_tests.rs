@@ -376,10 +376,10 @@ const SIZES: Sizes = Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes
 fn open(mr_mode: c_int, registrations: usize) -> Result<Port, OfiError> {
     with(|state| *state = State { mr_mode, registrations, queue: state.queue.take(), ..State::default() });
     let library: &'static Library = Box::leak(Box::new(Library::fake(getinfo, freeinfo, dupinfo, fabric, reason)));
-    let infos = Infos::ask(library, Query::default())?;
+    let mut infos = Infos::ask(library, Query::default())?;
     let segment = Segment::new(OfiMemory::new(8192).unwrap(), 8192).erase();
-    let opening = Opening { infos: &infos, offer: 0, provider: "fake", sizes: SIZES, segment: &segment };
-    Port::open(&opening)
+    let opening = Opening { infos: &mut infos, offer: 0, provider: "fake", sizes: SIZES, segment: &segment };
+    Port::open(opening)
 }
 
 fn log() -> Vec<&'static str> {

@@ -94,6 +94,8 @@ struct Node {
     dead: bool,
     /// Messages of nobody in this job that were put into its inbox.
     strays: u64,
+    /// So many injected messages to it fail.
+    failing: u32,
 }
 
 /// A network of fake ports.
@@ -132,6 +134,11 @@ impl Network {
         self.nodes()[peer as usize].dead = true;
     }
 
+    /// Fails the next injected message to an endpoint.
+    pub(crate) fn fail_injected(&self, peer: u32) {
+        self.nodes()[peer as usize].failing += 1;
+    }
+
     /// Messages of nobody in this job that an endpoint was sent.
     pub(crate) fn strays(&self, peer: u32) -> u64 {
         self.nodes()[peer as usize].strays
@@ -158,7 +165,14 @@ impl Network {
     ) -> (Self, Vec<Conduit<FakePort>>) {
         let segments: Vec<Segment<OfiMemory>> = (0..shape.ranks).map(|_| segment()).collect();
         let of = |peer: u32| segments[shape.address(Peer(peer)).rank.0 as usize].clone();
-        let node = |peer| Node { inbox: VecDeque::new(), segment: of(peer), open: true, dead: false, strays: 0 };
+        let node = |peer| Node {
+            inbox: VecDeque::new(),
+            segment: of(peer),
+            open: true,
+            dead: false,
+            strays: 0,
+            failing: 0,
+        };
         let network = Self { nodes: Arc::new(Mutex::new((0..shape.peers()).map(node).collect())) };
         let ((frames, chunks), frame_bytes) = (sizes, medium + 256);
         let conduit = |me| {
@@ -248,6 +262,17 @@ impl FakePort {
         let dead = self.network.nodes()[to as usize].dead;
         if dead || self.random.percent(self.faults.failing) {
             return self.fail(&work, events);
+        }
+        if let Work::Send { buffer: None, .. } = work {
+            let failing = {
+                let mut nodes = self.network.nodes();
+                let failing = nodes[to as usize].failing > 0;
+                nodes[to as usize].failing -= u32::from(failing);
+                failing
+            };
+            if failing {
+                return self.fail(&work, events);
+            }
         }
         match work {
             Work::Send { to, bytes, buffer } => {

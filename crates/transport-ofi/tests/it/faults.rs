@@ -552,3 +552,70 @@ fn full_conformance() {
         run(Threads { seed }, all_cases(), &Plan::with_ranks(Profile::Quick, &[ranks])).check();
     }
 }
+
+/// An injected message fails while its peer is being asked for an earlier one, which was another peer's.
+#[test]
+fn a_failure_during_a_question_is_asked_for_too() {
+    let (network, mut conduits) = Network::with_conduits(Shape::new(3), 8, (8, 2), 256, Faults::none(1));
+    let mut players: Vec<Player> = (0..3).map(|me| Player::new(me, 3, 1)).collect();
+    let head = RequestHeader::new(0, ReplyBound::None);
+    let send = |conduits: &mut Vec<Conduit<FakePort>>, to: u32, number: u32| {
+        conduits[0].send(Peer(to), head, &args(number, 0), Body::None).unwrap();
+    };
+    // Something was injected to both.
+    send(&mut conduits, 1, 0);
+    conduits[0].poll(9, &mut players[0]);
+    network.fail_injected(2);
+    send(&mut conduits, 2, 0);
+    // The failure, and a question to both.
+    for _ in 0..3 {
+        conduits[0].poll(9, &mut players[0]);
+    }
+    network.fail_injected(1);
+    send(&mut conduits, 1, 1);
+    conduits[0].poll(9, &mut players[0]);
+    // Now everybody serves; the patience of the test's endpoints is a millisecond.
+    let known = |conduits: &[Conduit<FakePort>]| [1, 2].map(|peer| status(&conduits[0], peer));
+    let lost = PeerStatus::Lost(LossCause::Silent);
+    let start = std::time::Instant::now();
+    // The message itself is gone, so both are lost: whom it was for, and who was asked before.
+    while known(&conduits) != [lost; 2] {
+        let known = known(&conduits);
+        assert!(start.elapsed() < Duration::from_secs(60), "a message is missing, and nobody says so: {known:?}");
+        for (conduit, player) in conduits.iter_mut().zip(&mut players) {
+            conduit.poll(9, player);
+            conduit.flush();
+        }
+    }
+    conduits.into_iter().for_each(std::mem::forget);
+}
+
+/// What a get brings after its target is known to be lost does not overwrite the segment: the program has its memory back.
+#[test]
+fn nothing_lands_after_a_loss() {
+    use am_core::transport::{Landing, Remote, Ticket};
+    let mut late = 0;
+    for seed in 1..30 {
+        let faults = Faults { late: 90, ..Faults::none(seed) };
+        let mut conduits = Network::conduits(Shape::new(2), 8, (8, 2), 256, faults);
+        let mut player = Player::new(0, 2, 1);
+        conduits[1].segment().write(0, &[9; 100]).unwrap();
+        let remote = Remote { peer: Peer(1), at: 0, ticket: Ticket { id: 1, part: 0 } };
+        conduits[0].native(Peer(1)).unwrap().0.get(remote, 100, Landing::Segment(500), &mut |_| ()).unwrap();
+        conduits[0].failure_notifier().lost(Rank(1), LossCause::Died);
+        while status(&conduits[0], 1) == PeerStatus::Active {
+            conduits[0].poll(9, &mut player);
+        }
+        // What was done before can be polled; then the operation is over, and its memory the program's.
+        for _ in 0..3 {
+            conduits[0].poll(9, &mut player);
+        }
+        conduits[0].segment().write(500, &[1; 100]).unwrap();
+        for _ in 0..500 {
+            conduits[0].poll(9, &mut player);
+        }
+        late += u32::from(conduits[0].segment().view(500, 100).unwrap().to_vec() != vec![1; 100]);
+        conduits.into_iter().for_each(std::mem::forget);
+    }
+    assert_eq!(late, 0, "of 29 segments so many were written to after the loss");
+}

@@ -5,6 +5,7 @@ mod conformance;
 mod fake;
 mod faults;
 mod forks;
+mod missing;
 mod processes;
 
 use std::io::Write as _;
