@@ -327,18 +327,28 @@ fn a_job_without_costs_passes_the_same_messages() {
     everything(&ExtollConfig { parameters: Parameters::free(), ..ExtollConfig::pair() }, &gasnet);
 }
 
-/// A rank ends between another's question whether everything was handled and its idling.
+/// A rank ends between another's question whether everything was handled and its idling, while a wait for room, say, takes the word
+/// of it.
 #[test]
 fn an_end_before_idling_is_noticed() {
     let report = gasnet::run(&ExtollConfig::pair(), &GasnetConfig::default(), |mut transport| {
         if transport.local_peer() == Peer(1) {
+            transport.charge(Span::from_micros(100));
             transport.depart(Departure::Finished);
             return true;
         }
-        transport.send(Peer(1), RequestHeader::new(0, ReplyBound::None), &Words::default(), Body::None).unwrap();
-        // The other rank has ended already, which this one has not looked at.
+        let header = RequestHeader::new(0, ReplyBound::None);
+        transport.send(Peer(1), header, &Words::default(), Body::None).unwrap();
+        let wait_for_messages = |transport: &mut Gasnet<'_>, span| {
+            let until = transport.now() + span;
+            while transport.now() < until {
+                transport.idle(Some(until), WaitReason::Message);
+            }
+        };
+        // What the interface has to say of what was sent is heard before.
+        wait_for_messages(&mut transport, Span::from_micros(50));
         assert!(!transport.is_quiescent());
-        transport.charge(Span::from_micros(100));
+        wait_for_messages(&mut transport, Span::from_micros(100));
         let until = transport.now() + Span::from_secs(1);
         transport.idle(Some(until), WaitReason::Handling);
         transport.now() < until && transport.is_quiescent()
