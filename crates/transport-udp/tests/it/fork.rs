@@ -117,7 +117,8 @@ fn a_child_is_told_that_the_endpoint_is_its_parents() {
     });
 }
 
-/// Messages in a row are staged outside the endpoint's lock; those that wait when the process forks leave once, by the parent.
+/// Messages in a row are staged outside the endpoint's lock; those that wait when the process forks leave once, by
+/// the parent.
 #[test]
 fn a_child_sends_none_of_a_row() {
     let job = LocalJob::new(2).unwrap();
