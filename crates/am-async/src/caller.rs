@@ -4,7 +4,7 @@ use crate::buffers;
 use crate::error::{CallError, Refusal};
 use crate::meter::End;
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
-use crate::outcome::{Denied, Due, Outcome, Polled};
+use crate::outcome::{Denied, Due, Entry, Outcome, Polled};
 use crate::shared::Shared;
 use crate::trace::{self, Trace};
 use crate::tree::Relay;
@@ -29,6 +29,8 @@ pub struct Caller {
     timeout: Option<Span>,
     /// What its calls are part of.
     trace: Trace,
+    /// What the limits are to its calls.
+    entry: Entry,
 }
 
 impl fmt::Debug for Caller {
@@ -72,7 +74,7 @@ impl Retries {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, deadline: None, timeout: None, trace: Trace::default() }
+        Self { shared, deadline: None, timeout: None, trace: Trace::default(), entry: Entry::Waits }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -98,6 +100,11 @@ impl Caller {
             (a, b) => a.or(b),
         };
         self
+    }
+
+    /// A caller that passes a request on.
+    pub(crate) fn uncounted(&self) -> Self {
+        Self { entry: Entry::Uncounted, ..self.clone() }
     }
 
     pub(crate) fn part_of(mut self, trace: Trace) -> Self {
@@ -133,11 +140,11 @@ impl Caller {
         to: Address,
         id: MethodId,
         flags: u16,
-        immediate: bool,
+        entry: Entry,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Result<(Key, trace::Span), CallError<E>> {
         let (request, span) = encoded(&self.shared, self.trace, to, id, encode)?;
-        let key = enqueue(&self.shared, to, Header::new(id, flags), request, self.due(), immediate)?;
+        let key = enqueue(&self.shared, to, Header::new(id, flags), request, self.due(), entry)?;
         Ok((key, span))
     }
 
@@ -159,7 +166,7 @@ impl Caller {
         flags: u16,
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Call<M> {
-        let begun = self.begin(to, id, flags, false, encode);
+        let begun = self.begin(to, id, flags, self.entry, encode);
         Call::new(Arc::clone(&self.shared), to, begun, self.timeout)
     }
 
@@ -174,12 +181,13 @@ impl Caller {
         request: &M::Request,
     ) -> Result<Call<M>, CallError<M::Error>> {
         let to = to.address();
-        let (key, span) = self.begin(to, method.id(), 0, true, |into| M::encode(request, into))?;
+        let (key, span) = self.begin(to, method.id(), 0, Entry::Immediate, |into| M::encode(request, into))?;
         let shared = Arc::clone(&self.shared);
         Ok(Call { shared, key: Some(key), error: None, to, timeout: self.timeout, span, method: PhantomData })
     }
 
-    /// Has a method run without an answer. Nothing tells whether it has run, or how it ended.
+    /// Has a method run without an answer. Nothing tells whether it has run, or how it ended; its span ends here,
+    /// without an outcome.
     ///
     /// # Errors
     /// What [`Caller::call`] fails with before anything is sent.
@@ -189,12 +197,14 @@ impl Caller {
         method: M,
         request: &M::Request,
     ) -> Result<(), CallError<M::Error>> {
-        self.begin(to.address(), method.id(), Header::ONE_WAY, false, |into| M::encode(request, into))?;
+        self.begin(to.address(), method.id(), Header::ONE_WAY, self.entry, |into| M::encode(request, into))?;
         Ok(())
     }
 
     /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer in time. This caller's
     /// [timeout](Caller::timeout) and [deadline](Caller::deadline) are those of all attempts together, with the pauses between them.
+    /// Each attempt is a call of its own where calls are counted, and where this caller's are part of no span, a
+    /// trace of its own.
     ///
     /// # Errors
     /// As a call's, of the last attempt. The loss of the callee ends the attempts.
@@ -247,7 +257,8 @@ impl Caller {
         E: DeserializeOwned,
     {
         let to = to.address();
-        let begun = self.begin(to, method.id, Header::STREAM, false, |into| crate::method::encode(request, into));
+        let begun =
+            self.begin(to, method.id, Header::STREAM, self.entry, |into| crate::method::encode(request, into));
         let (key, error, span) = match begun {
             Ok((key, span)) => (Some(key), None, span),
             Err(error) => (None, Some(error), trace::Span::default()),
@@ -311,16 +322,16 @@ pub(crate) fn encoded<E>(
     Ok((request, span))
 }
 
-/// Puts a call into its peer's queue. `immediate` refuses one that would wait for others.
+/// Puts a call into its peer's queue.
 pub(crate) fn enqueue<E>(
     shared: &Shared,
     to: Address,
     header: Header,
     request: Vec<u8>,
     due: Due,
-    immediate: bool,
+    entry: Entry,
 ) -> Result<Key, CallError<E>> {
-    let started = shared.table().start(to, header, request, due, immediate);
+    let started = shared.table().start(to, header, request, due, entry);
     match started {
         Ok(key) => {
             shared.bell.ring();

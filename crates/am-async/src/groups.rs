@@ -20,9 +20,18 @@ impl Caller {
     /// fails leaves the others as they are. Dropping the future cancels what has not ended. Allocates.
     ///
     /// A long request to five ranks or more ([`CallConfig::tree_bytes`]) goes along a tree: ranks that have got it pass it on, and run the
-    /// method for its caller, which [`Origin::source`](crate::Origin::source) names as ever. What differs then: a rank that is lost before it
-    /// has passed the request on, or that refuses to, ends the calls to all ranks below it with an error that names it; and the answers of
-    /// the ranks below one are together at most as long as [`CallConfig::max_bytes`], beyond which all of them fail.
+    /// method for its caller, which [`Origin::source`](crate::Origin::source) names as ever. What differs then:
+    ///
+    /// - A rank's answer comes with those of all ranks below it, once all have ended. One that is lost before, or
+    ///   that refuses to pass the request on, ends the calls to all below it with an error that names it, also
+    ///   where the method has run.
+    /// - A deadline that one of them misses ends the calls to all of its part.
+    /// - The answers of the ranks below one are together at most as long as [`CallConfig::max_bytes`], beyond
+    ///   which all of them fail.
+    /// - The rank and what it passes on are one of the requests that [`CallConfig::tasks`] limits, and no calls
+    ///   that other limits count.
+    /// - Metrics count a rank's work as calls that it makes to itself, and spans are children of those of the
+    ///   ranks between.
     ///
     /// ```
     /// use am_async::{CallEndpoint, Calls, Failure, Methods};

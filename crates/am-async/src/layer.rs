@@ -483,14 +483,14 @@ impl<W: Send + 'static> Calls<W> {
             let ordered = all().all(|to| outbox.limits(to).is_some_and(|limits| limits.ordered));
             server.set_network(largest, ordered);
             server.me = Some(outbox.address());
-            environment.shared.tracer.is_at(outbox.address());
+            environment.shared.is_at(outbox.address());
         }
         for timer in server.old_timers.drain(..) {
             table.remove_timer(timer);
         }
         if table.needs_time() || !server.new_timers.is_empty() || server.waits_for_time() {
             let now = outbox.now();
-            server.settle(now, outbox.rank());
+            server.settle(now);
             let mut new = std::mem::take(&mut server.new_timers);
             for (task, left) in new.drain(..) {
                 if server.has(task) {

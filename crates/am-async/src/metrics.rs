@@ -65,7 +65,8 @@ pub struct Metrics {
 pub struct MethodMetrics {
     /// The method's name.
     pub name: String,
-    /// Calls that this rank made.
+    /// Calls that this rank made, also to itself for a request that goes [along a tree](crate::Caller::call_each).
+    /// Those that it refused before they had a place are not among them, except for requests that are too large.
     pub caller: SideMetrics,
     /// Requests that this rank received.
     pub callee: SideMetrics,
@@ -109,7 +110,8 @@ pub struct Outcomes {
     pub refused: u64,
     /// With a request or answer beyond [`CallConfig::max_bytes`](crate::CallConfig::max_bytes).
     pub too_large: u64,
-    /// With a request or answer that the other side could make nothing of.
+    /// With a request or answer that the other side could make nothing of. An answer that comes whole and is no
+    /// value of the caller's type counts as answered: it is read when the program takes it.
     pub malformed: u64,
     /// At their deadline.
     pub timed_out: u64,
@@ -145,7 +147,8 @@ impl Outcomes {
     }
 }
 
-/// How long calls took, in the endpoint's time: the machine's, if it is simulated. Quantiles and maximum are exact to one percent.
+/// How long calls took, in the endpoint's time: the machine's, if it is simulated. Quantiles, maximum and what is
+/// within bounds are exact to one percent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {

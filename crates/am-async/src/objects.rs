@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
@@ -96,28 +96,84 @@ impl<T, Q, R, E> fmt::Debug for Update<T, Q, R, E> {
 struct Cell<T> {
     value: Mutex<T>,
     user: Mutex<Option<ThreadId>>,
+    /// Calls that wait until the program has given the value back.
+    waiting: Mutex<Vec<Waker>>,
+}
+
+/// A value that is in use.
+struct Used<'a, T> {
+    value: Option<MutexGuard<'a, T>>,
+    cell: &'a Cell<T>,
+}
+
+impl<T> Drop for Used<'_, T> {
+    fn drop(&mut self) {
+        *lock(&self.cell.user) = None;
+        self.value = None;
+        let waiting = std::mem::take(&mut *lock(&self.cell.waiting));
+        waiting.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl<T> Cell<T> {
-    fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
-        struct Used<'a>(&'a Mutex<Option<ThreadId>>);
+    fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), user: Mutex::new(None), waiting: Mutex::default() }
+    }
 
-        impl Drop for Used<'_> {
-            fn drop(&mut self) {
-                *lock(self.0) = None;
-            }
-        }
+    fn use_value<R>(&self, value: MutexGuard<'_, T>, look: impl FnOnce(&mut T) -> R) -> R {
+        *lock(&self.user) = Some(thread::current().id());
+        let mut used = Used { value: Some(value), cell: self };
+        look(used.value.as_mut().expect("the value is there until the end"))
+    }
 
-        let me = thread::current().id();
+    fn check_user(&self) {
         assert!(
-            *lock(&self.user) != Some(me),
+            *lock(&self.user) != Some(thread::current().id()),
             "the value of a distributed object is lent already: DistObject::with serves no calls meanwhile"
         );
+    }
+
+    /// Lends the value to the program.
+    fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
+        self.check_user();
         // A panic of a method leaves the value as it was then, which is for the program to judge.
-        let mut value = lock(&self.value);
-        *lock(&self.user) = Some(me);
-        let _used = Used(&self.user);
-        look(&mut value)
+        self.use_value(lock(&self.value), look)
+    }
+
+    /// Lends the value to a call, which waits without keeping its thread from anything else.
+    async fn with_later<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
+        let mut look = Some(look);
+        std::future::poll_fn(|context| {
+            self.check_user();
+            let value = match self.free() {
+                Some(value) => Some(value),
+                None => {
+                    let mut waiting = lock(&self.waiting);
+                    if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                        waiting.push(context.waker().clone());
+                    }
+                    drop(waiting);
+                    // Whoever gives the value back from now on wakes; it may have been given back before.
+                    self.free()
+                }
+            };
+            match (value, look.take()) {
+                (Some(value), Some(look)) => Poll::Ready(self.use_value(value, look)),
+                (_, kept) => {
+                    look = kept;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    fn free(&self) -> Option<MutexGuard<'_, T>> {
+        match self.value.try_lock() {
+            Ok(value) => Some(value),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -212,7 +268,7 @@ impl<W: Send + 'static> Methods<W> {
             let kind = Arc::clone(&of);
             async move {
                 let value = kind.value(number).await.unwrap_or_else(|| gone(&kind.name, number));
-                Ok::<T, Failure>(value.with(|value| value.clone()))
+                Ok::<T, Failure>(value.with_later(|value| value.clone()).await)
             }
         })?;
         let of = Arc::clone(&kind);
@@ -264,14 +320,14 @@ impl<W: Send + 'static> Methods<W> {
             let (kind, function) = (Arc::clone(&of), Arc::clone(&function));
             async move {
                 let value = kind.value(number).await.unwrap_or_else(|| gone(&kind.name, number));
-                value.with(|value| function(value, &context.origin(), request))
+                value.with_later(|value| function(value, &context.origin(), request)).await
             }
         })?;
         Ok(Update { kind, method })
     }
 }
 
-/// Ends a method that is called for an object that all ranks have dropped: whoever calls it breaks the protocol.
+/// Ends a method that is called for an object that all ranks have dropped, the caller among them.
 fn gone(name: &str, number: u64) -> ! {
     // As a panic, without the message that one prints.
     resume_unwind(Box::new(format!("object {number} of '{name}' was dropped by all ranks")))
@@ -283,8 +339,10 @@ fn gone(name: &str, number: u64) -> ! {
 /// has not made it yet wait there, as long as their deadline allows.
 ///
 /// Dropping one is not collective either. This rank's value stays for the calls of others until all ranks have dropped theirs, of which
-/// one rank, another one for each object, is told by messages. After the loss of a rank the values of objects stay as long as the
-/// endpoint. Calls to a lost rank are errors, as others.
+/// one rank, another one for each object, is told by messages. A call under way keeps no value: one that is
+/// awaited after its own rank has dropped the object, and all others have, may end with
+/// [`CallError::Panicked`](crate::CallError::Panicked). After the loss of a rank the values of objects stay as
+/// long as the endpoint. Calls to a lost rank are errors, as others.
 pub struct DistObject<T> {
     objects: Objects<T>,
     value: Arc<Cell<T>>,
@@ -307,9 +365,11 @@ impl<T: Send + 'static> DistObject<T> {
     /// # Panics
     /// If the kind's earlier objects were made at another endpoint.
     pub fn new(caller: &Caller, objects: &Objects<T>, value: T) -> Self {
-        let value = Arc::new(Cell { value: Mutex::new(value), user: Mutex::new(None) });
+        let value = Arc::new(Cell::new(value));
         let mut here = lock(&objects.kind.here);
-        let caller = here.caller.get_or_insert_with(|| Caller::new(Arc::clone(caller.shared()))).clone();
+        let given = caller.shared();
+        let caller = here.caller.get_or_insert_with(|| Caller::new(Arc::clone(given))).clone();
+        assert!(Arc::ptr_eq(caller.shared(), given), "the kind's earlier objects were made at another endpoint");
         let number = here.next;
         here.next += 1;
         here.values.insert(number, Arc::clone(&value));

@@ -17,6 +17,18 @@ pub(crate) enum Due {
     Within(Instant, Span),
 }
 
+/// What the limits of calls under way are to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It waits for others.
+    Waits,
+    /// It is not made if it would wait for others.
+    Immediate,
+    /// Nothing: it passes a request on, and the limit of requests that are worked on is that of such calls. They
+    /// would wait for each other around the job.
+    Uncounted,
+}
+
 /// How a call has ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {

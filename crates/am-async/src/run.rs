@@ -5,7 +5,7 @@ use crate::context::{Context, Origin};
 use crate::error::CallError;
 use crate::layer::{Calls, call_at_once};
 use crate::method::{Callable, StreamMethod};
-use crate::outcome::Due;
+use crate::outcome::{Due, Entry};
 use crate::shared::{Root, Waking};
 use crate::trace::Trace;
 use crate::wire::Header;
@@ -62,7 +62,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         let calls = self.layer_mut::<Calls<W>>();
         calls.has_callers();
         let shared = Arc::clone(&calls.environment().shared);
-        shared.tracer.is_at(address);
+        shared.is_at(address);
         shared.bell.set_waker(waker);
         shared.table().set_shape(shape);
         Caller::new(shared)
@@ -71,12 +71,12 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
     fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
         let (to, id) = (to.address(), method.id());
         let shared = Arc::clone(&self.layer_quietly::<Calls<W>>().environment().shared);
-        shared.tracer.is_at(self.address());
+        shared.is_at(self.address());
         let request = encoded(&shared, Trace::default(), to, id, |into| M::encode(request, into));
         let begun = request.and_then(|(request, span)| {
             let header = Header::new(id, 0);
             let key = call_at_once(self, &shared, to, header, request).or_else(|request| {
-                quietly(self, |caller| enqueue(caller.shared(), to, header, request, Due::Never, false))
+                quietly(self, |caller| enqueue(caller.shared(), to, header, request, Due::Never, Entry::Waits))
             });
             Ok((key?, span))
         });
@@ -105,7 +105,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         let source = self.address();
         let (shape, waker) = (self.shape(), self.transport().waker());
         let environment = Arc::clone(self.layer_mut::<Calls<W>>().environment());
-        environment.shared.tracer.is_at(source);
+        environment.shared.is_at(source);
         environment.shared.bell.set_waker(waker);
         environment.shared.table().set_shape(shape);
         let context = Context::new(&environment, Origin::new(source, None, Trace::default()), None);
@@ -145,7 +145,7 @@ fn quietly<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
     let (shape, address) = (endpoint.shape(), endpoint.address());
     // What is made is work for the layer.
     let shared = Arc::clone(&endpoint.layer_mut::<Calls<W>>().environment().shared);
-    shared.tracer.is_at(address);
+    shared.is_at(address);
     shared.table().set_shape(shape);
     let before = shared.bell.enter();
     let caller = Caller::new(shared);

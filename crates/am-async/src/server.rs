@@ -7,7 +7,7 @@ use crate::context::{Environment, Origin, Spawned};
 use crate::coverage::Coverage;
 use crate::meter::{End, Meter};
 use crate::methods::{Methods, Registered};
-use crate::room::{Room, Side};
+use crate::room::{Given, Room, Side};
 use crate::shared::{Ready, TaskWaker};
 use crate::stream::AnswerQueue;
 use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
@@ -171,6 +171,7 @@ impl<W: Send + 'static> Server<W> {
             // Its caller had given up before it came.
             return Taken::Forgotten;
         }
+        let full = self.is_full(arrived);
         let Some(method) = self.methods.get_mut(usize::from(header.method)) else { return bad };
         if method.digest != header.digest || method.stream != header.is(Header::STREAM) {
             return bad;
@@ -180,7 +181,7 @@ impl<W: Send + 'static> Server<W> {
         }
         if !method.later {
             // What it answers might have to be kept.
-            if method.long_answers && !header.is(Header::ONE_WAY) && self.answering >= self.config.tasks {
+            if method.long_answers && !header.is(Header::ONE_WAY) && full {
                 return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
             }
             if answer.capacity() < method.expected {
@@ -203,7 +204,7 @@ impl<W: Send + 'static> Server<W> {
         if method.running >= method.limit {
             return Taken::Answered(Verdict::new(Status::RefusedMethod, header.digest));
         }
-        if self.answering >= self.config.tasks {
+        if full {
             return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
         let mut bytes = buffers::take_for(request.len());
@@ -215,6 +216,13 @@ impl<W: Send + 'static> Server<W> {
         }
         self.wake(key);
         Taken::Later(key)
+    }
+
+    /// Whether as many requests are worked on as may be. One that this rank passes on to itself is worked on
+    /// already.
+    fn is_full(&self, arrived: Arrived) -> bool {
+        let passed_on = arrived.header.is(Header::ON_BEHALF) && self.me == Some(arrived.from);
+        self.answering >= self.config.tasks && !passed_on
     }
 
     /// Has the method of a task that has its request begin.
@@ -288,14 +296,17 @@ impl<W: Send + 'static> Server<W> {
             answer.extend_from_slice(&numbers(bytes, limit));
             return Taken::Answered(Verdict::new(Status::LongRequest, header.digest));
         }
-        if self.answering >= self.config.tasks {
+        if self.is_full(arrived) {
             return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
         let ticket = self.room.ticket();
         match self.add(arrived, Phase::Announced { ticket, bytes: long }) {
             Some(key) => {
                 self.announced.push_back(key);
-                self.make_room();
+                // Those before it have been looked at.
+                if !self.room.is_waited_for(Side::Requests) {
+                    self.make_room_from(self.announced.len() - 1);
+                }
                 Taken::Later(key)
             }
             None => Taken::Answered(Verdict::new(Status::BadRequest, header.digest)),
@@ -304,22 +315,31 @@ impl<W: Send + 'static> Server<W> {
 
     /// Lets long requests come for which there is room, in order; whether one may.
     pub(crate) fn make_room(&mut self) -> bool {
+        self.make_room_from(0)
+    }
+
+    fn make_room_from(&mut self, mut place: usize) -> bool {
         let mut any = false;
-        while let Some(&key) = self.announced.front() {
+        while let Some(&key) = self.announced.get(place) {
             if let Some(task) = self.tasks.get_mut(key)
                 && let Phase::Announced { ticket, bytes } = task.phase
             {
-                if !self.room.take(Side::Requests, ticket, bytes) {
-                    return any;
+                match self.room.take(Side::Requests, ticket, task.from, bytes) {
+                    Given::Yes => {}
+                    Given::PeerHasPart => {
+                        place += 1;
+                        continue;
+                    }
+                    Given::NotNow => return any,
                 }
                 task.bytes = buffers::take_filled(bytes as usize);
                 task.phase = Phase::Receiving { received: Coverage::default() };
                 self.grants.push_back(key);
                 any = true;
             }
-            self.announced.pop_front();
+            self.announced.remove(place);
         }
-        self.room.first_is(Side::Requests, None);
+        self.room.nobody_first(Side::Requests, !self.announced.is_empty());
         any
     }
 
@@ -343,7 +363,7 @@ impl<W: Send + 'static> Server<W> {
         if received < task.bytes.len() as u64 {
             return;
         }
-        self.room.give(task.bytes.len() as u64);
+        self.room.give(task.from, task.bytes.len() as u64);
         let method = &mut self.methods[usize::from(task.header.method)];
         if method.later && method.running >= method.limit {
             task.phase = Phase::Waiting;
@@ -447,7 +467,7 @@ impl<W: Send + 'static> Server<W> {
             limit = limit.min(self.largest.load(Ordering::Relaxed));
         }
         if let Phase::Receiving { .. } = task.phase {
-            self.room.give(task.bytes.len() as u64);
+            self.room.give(task.from, task.bytes.len() as u64);
         }
         let status = within(limit, status, &mut answer);
         self.meter.concluded(task, status, answer.len());
@@ -486,7 +506,7 @@ impl<W: Send + 'static> Server<W> {
         match task.phase {
             Phase::Running { place } => self.unplace(task.header.method, place),
             Phase::Arrived => self.methods[usize::from(task.header.method)].running -= 1,
-            Phase::Receiving { .. } => self.room.give(task.bytes.len() as u64),
+            Phase::Receiving { .. } => self.room.give(task.from, task.bytes.len() as u64),
             Phase::Announced { .. } => {
                 self.announced.retain(|waiting| *waiting != key);
                 self.room.look_again();

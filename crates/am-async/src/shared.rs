@@ -8,6 +8,7 @@ use crate::outcome::Wakers;
 use crate::room::Room;
 use crate::table::Table;
 use crate::trace::Tracer;
+use am_core::Address;
 use am_core::slab::Key;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,6 +73,14 @@ impl Shared {
             meter,
             tracer,
         }
+    }
+
+    /// The endpoint has this address.
+    #[inline]
+    pub(crate) fn is_at(&self, address: Address) {
+        self.tracer.is_at(address);
+        #[cfg(feature = "metrics")]
+        self.meter.is_at(address.rank);
     }
 
     /// The calls. Nothing of the program's runs while they are locked.

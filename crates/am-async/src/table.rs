@@ -7,8 +7,8 @@ use crate::config::CallConfig;
 use crate::coverage::Coverage;
 use crate::error::Busy;
 use crate::meter::{End, Meter, Party, Seen};
-use crate::outcome::{Alarm, Denied, Due, Ended, Note, Outcome, Polled, Wakers, keep, outcome_of};
-use crate::room::{Room, Side};
+use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Wakers, keep, outcome_of};
+use crate::room::{Given, Room, Side};
 use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
@@ -66,6 +66,8 @@ struct Slot {
     /// Several answers, for streams.
     stream: Option<Box<Answers>>,
     seen: Seen,
+    /// Whether it counts as one of those that may be under way.
+    counted: bool,
 }
 
 impl Slot {
@@ -82,6 +84,8 @@ struct PeerCalls {
     /// Keys in the queue of calls that were dropped.
     stale: u32,
     under_way: u32,
+    /// Those under way for which there are no limits.
+    uncounted: u32,
     /// Whether it is among those that have something to send.
     listed: bool,
 }
@@ -113,6 +117,8 @@ pub(crate) struct Table {
     peers: Vec<PeerCalls>,
     /// Peers with calls in their queues, in turn.
     turns: VecDeque<u32>,
+    /// Calls to be sent that wait for no limit.
+    uncounted: VecDeque<Key>,
     under_way: u32,
     notes: VecDeque<Note>,
     shipments: VecDeque<Shipment>,
@@ -142,6 +148,7 @@ impl Table {
             slots: Slab::new(),
             peers: Vec::new(),
             turns: VecDeque::new(),
+            uncounted: VecDeque::new(),
             under_way: 0,
             notes: VecDeque::new(),
             shipments: VecDeque::new(),
@@ -200,14 +207,14 @@ impl Table {
         self.under_way
     }
 
-    /// Makes a call. `immediate` refuses one that would wait for others.
+    /// Makes a call.
     pub(crate) fn start(
         &mut self,
         to: Address,
         header: Header,
         request: Vec<u8>,
         due: Due,
-        immediate: bool,
+        entry: Entry,
     ) -> Result<Key, (Denied, Vec<u8>)> {
         if self.closed {
             return Err((Denied::Closed, request));
@@ -218,16 +225,20 @@ impl Table {
         };
         let (bytes, limit) = ((request.len() - self.envelope) as u64, u64::from(self.config.max_bytes));
         if bytes > limit {
+            self.meter.begun(Party::Caller, header.method, bytes as usize);
+            self.meter.ended(Party::Caller, header.method, || End::TooLarge, 0, Seen::default());
             return Err((Denied::RequestTooLarge { bytes, limit }, request));
         }
         let (peer, CallConfig { calls_per_peer, calls, .. }) = (peer.0, self.config);
         let queue = &self.peers[peer as usize];
-        if immediate {
+        if entry == Entry::Immediate {
             if queue.under_way as usize + queue.queue.len() >= calls_per_peer.max(1) as usize {
                 self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::Peer { limit: calls_per_peer.max(1) }), request));
             }
-            if self.slots.len() >= calls.max(1) as usize {
+            let queued = |calls: &PeerCalls| calls.queue.len().saturating_sub(calls.stale as usize);
+            let all: usize = self.turns.iter().map(|peer| queued(&self.peers[*peer as usize])).sum();
+            if self.under_way as usize + all >= calls.max(1) as usize {
                 self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::All { limit: calls.max(1) }), request));
             }
@@ -238,11 +249,15 @@ impl Table {
             answers
         });
         self.meter.begun(Party::Caller, header.method, bytes as usize);
-        let (state, bytes, seen) = (State::Queued, request, Seen::default());
-        let slot = Slot { to, peer, header, state, bytes, waker: None, due, timer: None, stream, seen };
+        let (state, bytes, seen, counted) = (State::Queued, request, Seen::default(), entry != Entry::Uncounted);
+        let slot = Slot { to, peer, header, state, bytes, waker: None, due, timer: None, stream, seen, counted };
         let key = self.slots.insert(slot);
         if due != Due::Never || self.meter.is_on() {
             self.fresh.push(Alarm::Call(key));
+        }
+        if !counted {
+            self.uncounted.push_back(key);
+            return Ok(key);
         }
         let queue = &mut self.peers[peer as usize];
         queue.queue.push_back(key);
@@ -283,8 +298,8 @@ impl Table {
             seen.at(now());
         }
         let (state, bytes) = (State::Sent, Vec::new());
-        let (waker, due, timer, stream) = (None, Due::Never, None, None);
-        Some(self.slots.insert(Slot { to, peer, header, state, bytes, waker, due, timer, stream, seen }))
+        let (waker, due, timer, stream, counted) = (None, Due::Never, None, None, true);
+        Some(self.slots.insert(Slot { to, peer, header, state, bytes, waker, due, timer, stream, seen, counted }))
     }
 
     /// The network has no room for a call that [`Table::start_sent`] made: it is sent later, before all others.
@@ -316,6 +331,7 @@ impl Table {
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         let idle = self.turns.is_empty() && self.notes.is_empty() && self.shipments.is_empty();
+        let idle = idle && self.uncounted.is_empty();
         #[cfg(feature = "tower")]
         let idle = idle && !self.awaits_permits();
         !idle || self.needs_time() || self.meter.waits()
@@ -373,6 +389,7 @@ impl Table {
             self.notes.push_back(Note::Cancel { to, call: key });
         }
         let slot = self.slots.remove(key)?;
+        self.forget_stale();
         if !done {
             slot.count(&self.meter, || End::Cancelled, 0);
         }
@@ -390,6 +407,10 @@ impl Table {
         let peer = &mut self.peers[slot.peer as usize];
         match slot.state {
             State::Done(_) => return false,
+            State::Queued if !slot.counted => {
+                self.uncounted.retain(|queued| *queued != key);
+                return false;
+            }
             State::Queued => {
                 peer.stale += 1;
                 // Calls that are dropped while nothing can be sent leave no more than they were.
@@ -399,13 +420,17 @@ impl Table {
                 }
                 return false;
             }
-            State::Receiving { .. } => self.room.give(slot.bytes.len() as u64),
+            State::Receiving { .. } => self.room.give(slot.to, slot.bytes.len() as u64),
             State::Announced { .. } => {
                 self.announced.retain(|waiting| *waiting != key);
                 self.room.look_again();
             }
             State::Sending => self.shipments.retain(|shipment| shipment.call != key),
             State::Sent => {}
+        }
+        if !slot.counted {
+            peer.uncounted -= 1;
+            return true;
         }
         peer.under_way -= 1;
         self.under_way -= 1;
@@ -473,7 +498,10 @@ impl Table {
             let ticket = self.room.ticket();
             slot.state = State::Announced { ticket, verdict, bytes: number, task };
             self.announced.push_back(call);
-            self.make_room();
+            // Those before it have been looked at.
+            if !self.room.is_waited_for(Side::Answers) {
+                self.make_room_from(self.announced.len() - 1);
+            }
             return;
         }
         slot.bytes.clear();
@@ -510,22 +538,31 @@ impl Table {
 
     /// Lets long answers come for which there is room, in order; whether one may.
     pub(crate) fn make_room(&mut self) -> bool {
+        self.make_room_from(0)
+    }
+
+    fn make_room_from(&mut self, mut place: usize) -> bool {
         let mut any = false;
-        while let Some(&call) = self.announced.front() {
+        while let Some(&call) = self.announced.get(place) {
             if let Some(slot) = self.slots.get_mut(call)
                 && let State::Announced { ticket, verdict, bytes, task } = slot.state
             {
-                if !self.room.take(Side::Answers, ticket, bytes) {
-                    return any;
+                match self.room.take(Side::Answers, ticket, slot.to, bytes) {
+                    Given::Yes => {}
+                    Given::PeerHasPart => {
+                        place += 1;
+                        continue;
+                    }
+                    Given::NotNow => return any,
                 }
                 buffers::give(std::mem::replace(&mut slot.bytes, buffers::take_filled(bytes as usize)));
                 slot.state = State::Receiving { verdict, received: Coverage::default() };
                 self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
                 any = true;
             }
-            self.announced.pop_front();
+            self.announced.remove(place);
         }
-        self.room.first_is(Side::Answers, None);
+        self.room.nobody_first(Side::Answers, !self.announced.is_empty());
         any
     }
 
@@ -555,7 +592,7 @@ impl Table {
     /// Whether a peer is gone that has not answered all calls.
     pub(crate) fn is_deserted(&self, status: &impl Fn(Address) -> PeerStatus) -> bool {
         let Some(shape) = self.shape else { return false };
-        let waited_for = (0..).zip(&self.peers).filter(|(_, peer)| peer.under_way != 0);
+        let waited_for = (0..).zip(&self.peers).filter(|(_, peer)| peer.under_way + peer.uncounted != 0);
         waited_for.map(|(peer, _)| shape.address(Peer(peer))).any(|peer| status(peer) != PeerStatus::Active)
     }
 

@@ -15,8 +15,9 @@ use tower_service::Service;
 /// A method of one rank as a [`tower_service::Service`]: a request goes in, the future of its answer comes out. [`Caller::service`] makes it.
 ///
 /// It is ready when a call would not wait for others: as many are under way to a rank, and in all, as
-/// [`CallConfig`](crate::CallConfig) allows. A service that is ready keeps the place until it has called or is dropped; those that
-/// wait for one get it in order. A clone is another one, which is not ready.
+/// [`CallConfig`](crate::CallConfig) allows. Among services, one that is ready keeps the place until it has called
+/// or is dropped, and those that wait for one get it in order; a [`Caller::call`] regards no such places, and may
+/// be sent before. A clone is another service, which is not ready.
 ///
 /// Requests are `M::Request`, or what borrows as one: a vector for a [`SliceMethod`](crate::SliceMethod).
 ///

@@ -312,12 +312,14 @@ pub(crate) async fn relay<W: Send + 'static>(
     let ranks: Vec<Address> = ranks.into_iter().map(address).collect();
     let Some((me, others)) = ranks.split_first() else { return Err(Failure::new("a tree without ranks")) };
     let (root, id) = (root.map_or(context.origin().source, address), MethodId { index, digest });
-    let own: Call<Raw> = context.call_as(*me, id, Header::ON_BEHALF, |into| {
+    // Relays around the job would wait for each other's places.
+    let caller = context.uncounted();
+    let own: Call<Raw> = caller.call_as(*me, id, Header::ON_BEHALF, |into| {
         into.extend_from_slice(&Behalf(root).to_bytes());
         into.extend_from_slice(&request);
         Ok(())
     });
-    let branches = branches(&context, Some(root), id, others, request);
+    let branches = branches(&caller, Some(root), id, others, request);
     let mut all = vec![outcome(*me, own.await)];
     for Branch { ranks, call } in branches {
         let ended = call.await;
@@ -354,7 +356,8 @@ pub(crate) fn opened(
         return Some((origin, request));
     }
     let (source, request) = Behalf::read(request)?;
-    // Nobody speaks for others but to itself.
+    // What a rank passes on to itself. Whom it does that for, the rank above has said: ranks of a job trust each
+    // other.
     (me == Some(origin.source)).then_some((Origin { source, ..origin }, request))
 }
 

@@ -1,7 +1,7 @@
 //! Nothing is counted.
 
 use crate::meter::{End, Party};
-use am_core::{Instant, Rank};
+use am_core::Instant;
 
 /// When a call was first seen: nobody wants to know.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,7 +27,7 @@ impl Meter {
     }
 
     #[inline(always)]
-    pub(crate) fn settle(&self, _: Instant, _: Rank) {}
+    pub(crate) fn settle(&self, _: Instant) {}
 
     #[inline(always)]
     pub(crate) fn begun(&self, _: Party, _: u16, _: usize) {}

@@ -37,7 +37,7 @@ struct Gauges {
     rank: AtomicU32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Gauge {
     begun: u64,
     ends: [u64; End::COUNT],
@@ -110,6 +110,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn lock_and_copy(gauge: &Mutex<Gauge>) -> Gauge {
+    lock(gauge).clone()
+}
+
 impl Meter {
     /// Counts of methods with these names. Allocates.
     pub(crate) fn new(names: Vec<String>) -> Self {
@@ -137,10 +141,17 @@ impl Meter {
         self.0.as_ref().is_some_and(|gauges| gauges.any.load(Ordering::Relaxed))
     }
 
+    /// The endpoint is of this rank.
+    #[inline]
+    pub(crate) fn is_at(&self, rank: Rank) {
+        if let Some(gauges) = &self.0 {
+            gauges.rank.store(rank.0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts the latencies of those that have ended since this was last called.
-    pub(crate) fn settle(&self, now: Instant, rank: Rank) {
+    pub(crate) fn settle(&self, now: Instant) {
         let Some(gauges) = &self.0 else { return };
-        gauges.rank.store(rank.0, Ordering::Relaxed);
         gauges.any.store(false, Ordering::Relaxed);
         for Ended { party, method, seen } in lock(&gauges.ended).drain(..) {
             let latency = Duration::from(now - seen);
@@ -190,8 +201,9 @@ impl Meter {
         let gauges = self.0.as_ref()?;
         let methods = gauges.names.iter().zip(&gauges.methods).map(|(name, [caller, callee])| MethodMetrics {
             name: name.clone(),
-            caller: lock(caller).snapshot(),
-            callee: lock(callee).snapshot(),
+            // A copy, so that calls do not wait while quantiles are looked for.
+            caller: lock_and_copy(caller).snapshot(),
+            callee: lock_and_copy(callee).snapshot(),
         });
         Some(Metrics { rank: gauges.rank.load(Ordering::Relaxed), methods: methods.collect() })
     }

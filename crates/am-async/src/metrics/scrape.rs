@@ -2,14 +2,18 @@
 
 use crate::metrics::{Metrics, prometheus};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a client may take for its request, and for taking the answer.
+/// How long a client may take for its request and for taking the answer together.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a client has at least for being told that it was too slow.
+const LAST: Duration = Duration::from_millis(100);
 
 /// Bytes of a request's head that are read at most.
 const HEAD: usize = 8192;
@@ -103,7 +107,10 @@ fn answer(mut client: TcpStream, source: &impl Fn() -> Vec<Metrics>) -> io::Resu
     while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || head.len() >= HEAD {
-            return respond(&mut client, "408 Request Timeout", "the request is too slow or too long\n");
+            // It has a little longer for the answer, which is short.
+            let end = end.max(Instant::now() + LAST);
+            respond(&mut client, end, "408 Request Timeout", "the request is too slow or too long\n")?;
+            return finish(&mut client, end);
         }
         client.set_read_timeout(Some(left))?;
         let mut bytes = [0; 1024];
@@ -117,17 +124,37 @@ fn answer(mut client: TcpStream, source: &impl Fn() -> Vec<Metrics>) -> io::Resu
     let (verb, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     match (verb, path) {
-        (b"GET", b"/metrics") => respond(&mut client, "200 OK", &prometheus::text(&source())),
-        (b"GET", _) => respond(&mut client, "404 Not Found", "metrics are at /metrics\n"),
-        _ => respond(&mut client, "405 Method Not Allowed\r\nAllow: GET", "metrics are read by GET\n"),
+        (b"GET", b"/metrics") => match catch_unwind(AssertUnwindSafe(source)) {
+            Ok(metrics) => respond(&mut client, end, "200 OK", &prometheus::text(&metrics)),
+            // What it panicked with has been told.
+            Err(_) => respond(&mut client, end, "500 Internal Server Error", "the metrics' source panicked\n"),
+        },
+        (b"GET", _) => respond(&mut client, end, "404 Not Found", "metrics are at /metrics\n"),
+        _ => respond(&mut client, end, "405 Method Not Allowed\r\nAllow: GET", "metrics are read by GET\n"),
     }
 }
 
-fn respond(client: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
+/// Reads what is left of a request: a connection that closes with bytes unread loses its answer.
+fn finish(client: &mut TcpStream, end: Instant) -> io::Result<()> {
+    client.shutdown(Shutdown::Write)?;
+    for _ in 0..HEAD / 1024 {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        client.set_read_timeout(Some(left))?;
+        if client.read(&mut [0; 1024])? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn respond(client: &mut TcpStream, end: Instant, status: &str, body: &str) -> io::Result<()> {
     let (kind, len) = ("text/plain; version=0.0.4; charset=utf-8", body.len());
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n");
-    let (end, answer) = (Instant::now() + PATIENCE, head + body);
+    let answer = head + body;
     let mut rest = answer.as_bytes();
     while !rest.is_empty() {
         let left = end.saturating_duration_since(Instant::now());

@@ -4,7 +4,7 @@ use crate::meter::{End, Party};
 use crate::server::Server;
 use crate::task::{Arrived, Taken};
 use crate::wire::Header;
-use am_core::{Instant, Rank};
+use am_core::Instant;
 
 impl<W: Send + 'static> Server<W> {
     /// A request of so many bytes has come, and this has become of it; its answer, if it is there, has so many bytes.
@@ -36,8 +36,8 @@ impl<W: Send + 'static> Server<W> {
     }
 
     /// The time is known.
-    pub(crate) fn settle(&mut self, now: Instant, rank: Rank) {
-        self.meter.settle(now, rank);
+    pub(crate) fn settle(&mut self, now: Instant) {
+        self.meter.settle(now);
         for key in self.unseen.drain(..) {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.seen.at(now);

@@ -29,6 +29,15 @@ impl Table {
         mut send: impl FnMut(Outgoing<'_>) -> Sent,
     ) -> (bool, bool) {
         let (mut advanced, mut blocked) = (false, false);
+        for _ in 0..self.uncounted.len() {
+            let Some(key) = self.uncounted.pop_front() else { break };
+            if self.send_one(key, wakers, &mut send) {
+                advanced = true;
+            } else {
+                self.uncounted.push_back(key);
+                blocked = true;
+            }
+        }
         for _ in 0..self.turns.len() {
             let Some(peer) = self.turns.pop_front() else { break };
             let outcome = self.send_to(peer, wakers, &mut send);
@@ -56,58 +65,66 @@ impl Table {
         loop {
             let calling = &mut self.peers[peer as usize];
             let Some(&key) = calling.queue.front() else { return (advanced, Stop::Empty) };
-            let Some(slot) = self.slots.get_mut(key).filter(|slot| matches!(slot.state, State::Queued)) else {
+            if self.slots.get(key).is_none_or(|slot| !matches!(slot.state, State::Queued)) {
                 calling.queue.pop_front();
                 calling.stale = calling.stale.saturating_sub(1);
                 continue;
-            };
+            }
             if calling.under_way >= calls_per_peer.max(1) {
                 return (advanced, Stop::Limit);
             }
             if self.under_way >= calls.max(1) {
                 return (advanced, Stop::AllLimit);
             }
-            let left = match slot.due {
-                Due::At(at) => Some(at - self.now),
-                Due::After(span) => Some(span),
-                Due::Within(at, span) => Some(span.min(at - self.now)),
-                Due::Never => None,
-            };
-            let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
-            let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
-            match send(outgoing) {
-                Sent::NotNow => return (advanced, Stop::Room),
-                sent @ (Sent::Yes | Sent::Announced) => {
-                    calling.queue.pop_front();
-                    advanced = true;
-                    if let Sent::Announced = sent {
-                        slot.header.flags |= Header::LONG;
-                    } else if slot.header.is(Header::ONE_WAY) {
-                        // Whatever comes of it, nobody waits.
-                        if let Some(timer) = slot.timer.take() {
-                            self.timers.remove(timer);
-                        }
-                        if let Some(slot) = self.slots.remove(key) {
-                            slot.count(&self.meter, || End::OneWay, 0);
-                            buffers::give(slot.bytes);
-                        }
-                        continue;
-                    }
-                    slot.state = State::Sent;
-                    calling.under_way += 1;
-                    self.under_way += 1;
-                }
-                Sent::Failed(error) => {
-                    calling.queue.pop_front();
-                    // Under way for a moment, so that its end is that of others.
-                    slot.state = State::Sent;
-                    calling.under_way += 1;
-                    self.under_way += 1;
-                    self.refused(key, error, wakers);
-                    advanced = true;
-                }
+            if !self.send_one(key, wakers, send) {
+                return (advanced, Stop::Room);
             }
+            self.peers[peer as usize].queue.pop_front();
+            advanced = true;
         }
+    }
+
+    /// Sends a call that is queued; whether there was room for it.
+    fn send_one(&mut self, key: Key, wakers: &mut Wakers, send: &mut impl FnMut(Outgoing<'_>) -> Sent) -> bool {
+        let Some(slot) = self.slots.get_mut(key) else { return true };
+        let left = match slot.due {
+            Due::At(at) => Some(at - self.now),
+            Due::After(span) => Some(span),
+            Due::Within(at, span) => Some(span.min(at - self.now)),
+            Due::Never => None,
+        };
+        let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
+        let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
+        let sent = send(outgoing);
+        match sent {
+            Sent::NotNow => return false,
+            Sent::Announced => slot.header.flags |= Header::LONG,
+            Sent::Yes if slot.header.is(Header::ONE_WAY) => {
+                // Whatever comes of it, nobody waits.
+                if let Some(timer) = slot.timer.take() {
+                    self.timers.remove(timer);
+                }
+                if let Some(slot) = self.slots.remove(key) {
+                    slot.count(&self.meter, || End::OneWay, 0);
+                    buffers::give(slot.bytes);
+                }
+                return true;
+            }
+            Sent::Yes | Sent::Failed(_) => {}
+        }
+        slot.state = State::Sent;
+        let calling = &mut self.peers[slot.peer as usize];
+        if slot.counted {
+            calling.under_way += 1;
+            self.under_way += 1;
+        } else {
+            calling.uncounted += 1;
+        }
+        if let Sent::Failed(error) = sent {
+            // It was under way for a moment, so that its end is that of others.
+            self.refused(key, error, wakers);
+        }
+        true
     }
 
     /// Sends notes until there is no room; whether any was sent, and whether any is left.

@@ -24,7 +24,7 @@ impl Played {
 
     /// Makes a call that is sent, as announced if it is long.
     fn call(&mut self, flags: u16, request: Vec<u8>, long: bool) -> Key {
-        let key = self.table.start(TO, Header::new(ID, flags), request, Due::Never, false).unwrap();
+        let key = self.table.start(TO, Header::new(ID, flags), request, Due::Never, Entry::Waits).unwrap();
         self.table.send(&mut self.wakers, |_| if long { Sent::Announced } else { Sent::Yes });
         key
     }
@@ -164,4 +164,16 @@ fn a_free_place_is_work_where_one_waits_for_it() {
     played.table.give_permits(&mut played.wakers);
     assert!(matches!(played.table.permit(TO, &mut permit, Waker::noop()), Ok(Polled::Ready(()))));
     assert!(!played.table.has_work());
+}
+
+#[test]
+fn deadlines_that_nobody_has_seen_leave_no_more_than_they_were() {
+    let mut played = Played::new(CallConfig::new());
+    for _ in 0..10_000 {
+        let call = played.table.start(TO, Header::new(ID, 0), vec![], Due::After(am_core::Span(1)), Entry::Waits);
+        played.table.cancel(call.unwrap());
+        let sleep = played.table.sleep(Due::After(am_core::Span(1)), Waker::noop()).unwrap();
+        played.table.end_sleep(sleep);
+    }
+    assert!(played.table.fresh.len() <= 130, "{}", played.table.fresh.len());
 }

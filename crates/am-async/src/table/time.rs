@@ -32,10 +32,25 @@ impl Table {
     /// Nobody sleeps any more. The waker is to be dropped once nothing is locked.
     pub(crate) fn end_sleep(&mut self, key: Key) -> Option<Waker> {
         let sleeper = self.sleepers.remove(key)?;
+        self.forget_stale();
         if let Some(timer) = sleeper.timer {
             self.timers.remove(timer);
         }
         sleeper.waker
+    }
+
+    /// Deadlines of calls and sleeps that are dropped before the endpoint has seen them leave no more than they
+    /// were.
+    pub(super) fn forget_stale(&mut self) {
+        if self.fresh.len() <= 64.max(2 * (self.slots.len() + self.sleepers.len())) {
+            return;
+        }
+        let (slots, sleepers) = (&self.slots, &self.sleepers);
+        self.fresh.retain(|alarm| match alarm {
+            Alarm::Call(key) => slots.contains(*key),
+            Alarm::Sleeper(key) => sleepers.contains(*key),
+            Alarm::Task(_) => false,
+        });
     }
 
     pub(crate) fn add_timer(&mut self, at: Instant, what: Alarm) -> Key {

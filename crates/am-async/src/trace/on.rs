@@ -178,7 +178,9 @@ impl Tracer {
         let (span, rest) = rest.split_first_chunk::<8>()?;
         let (_, rest) = rest.split_first_chunk::<8>()?;
         let (trace_id, span_id) = (u128::from_le_bytes(*trace), u64::from_le_bytes(*span));
-        Some((Some(TraceContext { trace_id, span_id }), rest))
+        // Zero is no number.
+        let context = (trace_id != 0 && span_id != 0).then_some(TraceContext { trace_id, span_id });
+        Some((context, rest))
     }
 
     /// The span of the work on a request, a child of the caller's, and its numbers.
@@ -231,5 +233,7 @@ mod tests {
         let (trace, rest) = tracer.open(&request).unwrap();
         assert_eq!((trace.map(|trace| trace.trace_id), rest), (Some(context.trace_id), &[5][..]));
         assert!((0..ENVELOPE).all(|len| tracer.open(&request[..len]).is_none()));
+        request[..16].fill(0);
+        assert_eq!(tracer.open(&request), Some((None, &[5][..])));
     }
 }

@@ -1,6 +1,6 @@
 //! One request to many ranks, and a bounded number of futures under way.
 
-use crate::support::{World, attach, simple, until_dropped};
+use crate::support::{World, attach, job, simple, until_dropped};
 use am_async::{CallConfig, CallEndpoint, CallError, Calls, Context, Failure, Methods, join};
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{Endpoint, Handlers, Rank, Span};
@@ -182,5 +182,43 @@ fn no_more_are_under_way_than_may_be() {
             assert_eq!(most.get() as usize, limit.min(50));
         }
         assert_eq!(endpoint.run(|_| join(0, std::iter::empty::<std::future::Ready<u8>>())).unwrap(), [0; 0]);
+    });
+}
+
+/// Ranks that call each other along trees, all at once.
+fn crossing(config: CallConfig, ranks: u32, each: u32) {
+    let barrier = &Barrier::new(ranks as usize);
+    std::thread::scope(|scope| {
+        for transport in network(ranks, LoopbackConfig::default().medium(512)) {
+            scope.spawn(move || {
+                let (mut endpoint, handles) = attach(transport, config);
+                barrier.wait();
+                let outcomes = endpoint.run(|context| async move {
+                    let caller = context.timeout(Span::from_secs(60));
+                    let all = || (0..ranks).map(Rank);
+                    join(8, (0..each).map(|_| caller.call_each(all(), handles.bytes, &vec![1; 2000]))).await
+                });
+                let outcomes = outcomes.unwrap();
+                assert!(outcomes.iter().flatten().all(Result::is_ok), "{config:?}");
+                endpoint.finish().unwrap();
+            });
+        }
+    });
+}
+
+/// Relays have places of their own, so that they do not wait for each other around the job.
+#[test]
+fn trees_that_cross_do_not_wait_for_each_other() {
+    crossing(CallConfig::new().tree_bytes(0).calls(4), 8, 8);
+    crossing(CallConfig::new().tree_bytes(0).calls(1).calls_per_peer(1), 6, 2);
+}
+
+/// What a rank passes on to itself is worked on already.
+#[test]
+fn a_tree_takes_one_task_of_each_rank() {
+    let config = CallConfig::new().tree_bytes(0).tasks(1);
+    job(6, LoopbackConfig::default().medium(512), config, |endpoint, handles| {
+        let answers = endpoint.caller().call_each((0..6).map(Rank), handles.bytes, &vec![1; 2000]).wait(endpoint);
+        assert!(answers.iter().all(Result::is_ok), "{:?}", debug(&answers));
     });
 }

@@ -291,3 +291,57 @@ fn methods_that_wait_keep_no_credit() {
         until_dropped(endpoint, handles, Rank(1));
     });
 }
+
+/// What has ended and was not taken is in nobody's way.
+#[test]
+fn try_call_counts_what_is_under_way() {
+    job(1, LoopbackConfig::default(), CallConfig::new().calls(2), |endpoint, handles| {
+        let caller = endpoint.caller();
+        let held: Vec<_> = (0..2).map(|_| caller.call(Rank(0), handles.nothing, &())).collect();
+        assert!(matches!(caller.try_call(Rank(0), handles.nothing, &()), Err(CallError::Busy { .. })));
+        while !held.iter().all(|call| call.is_ready()) {
+            endpoint.poll().unwrap();
+        }
+        caller.try_call(Rank(0), handles.nothing, &()).unwrap().wait(endpoint).unwrap();
+    });
+}
+
+/// A rank that computes when it has been let send long requests keeps those of others waiting no longer than its
+/// own.
+#[test]
+fn a_rank_that_computes_keeps_its_part_of_the_room() {
+    const LONG: usize = 1 << 16;
+    let config = CallConfig::new().max_bytes(LONG as u32).receive_bytes(2 * LONG as u64);
+    let mut transports = network(3, LoopbackConfig::default().medium(512)).into_iter();
+    let mut transport = || transports.next().unwrap();
+    let (first, second, third) = (transport(), transport(), transport());
+    let (announced, over) = (&Barrier::new(3), &Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut endpoint, _) = attach(first, config);
+            endpoint.serve_until(|world| world.total == 1).unwrap();
+            announced.wait();
+            endpoint.finish().unwrap();
+        });
+        scope.spawn(move || {
+            let (mut endpoint, handles) = attach(second, config);
+            let calls = [0, 1].map(|_| endpoint.call(Rank(0), handles.bytes, &vec![1; LONG - 8]));
+            // It is handled behind them.
+            endpoint.caller().one_way(Rank(0), handles.add, &1).unwrap();
+            endpoint.poll().unwrap();
+            announced.wait();
+            over.wait();
+            for call in calls {
+                call.wait(&mut endpoint).unwrap();
+            }
+            endpoint.finish().unwrap();
+        });
+        let (mut endpoint, handles) = attach(third, config);
+        announced.wait();
+        let caller = endpoint.caller().timeout(Span::from_secs(60));
+        let answer = caller.call(Rank(0), handles.bytes, &vec![1; 4096]).wait(&mut endpoint);
+        assert_eq!(answer.unwrap().len(), 4096);
+        over.wait();
+        endpoint.finish().unwrap();
+    });
+}

@@ -313,3 +313,21 @@ fn counting_allocates_nothing_per_call() {
     assert_eq!(am_conformance::allocations(), before);
     assert!(sum > warm);
 }
+
+/// Nothing that it does takes time that it would have to know.
+#[test]
+fn a_rank_that_only_serves_knows_its_number() {
+    let mut transports = network(2, LoopbackConfig::default()).into_iter();
+    let (first, second) = (transports.next().unwrap(), transports.next().unwrap());
+    let serving = std::thread::spawn(move || {
+        let (mut endpoint, _) = attach(second, counting());
+        endpoint.serve_until(|world| world.total == 1).unwrap();
+        let rank = metrics(&mut endpoint).rank;
+        endpoint.finish().unwrap();
+        rank
+    });
+    let (mut endpoint, handles) = attach(first, counting());
+    endpoint.call(Rank(1), handles.add, &1).wait(&mut endpoint).unwrap();
+    endpoint.finish().unwrap();
+    assert_eq!(serving.join().unwrap(), 1);
+}

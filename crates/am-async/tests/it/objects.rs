@@ -1,7 +1,7 @@
 //! Objects with a value on every rank: early and late calls, and when values go.
 
-use am_async::{CallConfig, CallEndpoint, CallError, Calls, DistObject, Methods, Objects, Update};
-use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_async::{CallConfig, CallEndpoint, CallError, Calls, DistObject, Failure, Methods, Objects, Update, drive};
+use am_core::loopback::{Loopback, LoopbackConfig, network, single};
 use am_core::{Endpoint, Handlers, Rank, Span};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -221,4 +221,52 @@ fn threads_take_turns() {
     assert_eq!(word.with(|word| word.len()), 400);
     stopper.stop();
     driving.join().unwrap().endpoint.finish().unwrap();
+}
+
+/// The thread that has the value makes a call of its own, which the endpoint serves while another call waits.
+#[test]
+fn a_lent_value_stops_only_its_own_calls() {
+    let mut methods = Methods::<()>::new();
+    let words = methods.objects::<String>("word").unwrap();
+    let nothing = methods.function("nothing", |_, _, ()| Ok::<_, Failure>(())).unwrap();
+    let mut handlers = Handlers::new();
+    let calls = Calls::register(&mut handlers, methods, ()).unwrap();
+    let endpoint = Endpoint::attach(single(), handlers, calls).unwrap();
+    let (caller, driver) = drive(endpoint);
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    std::thread::spawn(move || runtime().block_on(driver));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let word = DistObject::new(&caller, &words, "word".to_owned());
+        let fetch = word.with(|word_here| {
+            let fetch = word.fetch(&caller, Rank(0));
+            // Calls of a rank to itself come in order: the endpoint has looked at the fetch before it answers.
+            (0..3).for_each(|_| runtime().block_on(caller.call(Rank(0), nothing, &())).unwrap());
+            assert!(!fetch.is_ready());
+            word_here.push('!');
+            fetch
+        });
+        tell.send(runtime().block_on(fetch)).unwrap();
+    });
+    let told = told.recv_timeout(std::time::Duration::from_secs(60));
+    assert_eq!(told.expect("the endpoint goes on"), Ok("word!".to_owned()));
+}
+
+#[test]
+fn a_kind_has_one_endpoint() {
+    let make = || {
+        let mut methods = Methods::<()>::new();
+        let words = methods.objects::<String>("word").unwrap();
+        let mut handlers = Handlers::new();
+        let calls = Calls::register(&mut handlers, methods, ()).unwrap();
+        (Endpoint::attach(single(), handlers, calls).unwrap(), words)
+    };
+    let ((mut one, words), (mut other, _)) = (make(), make());
+    let (first, second) = (one.caller(), other.caller());
+    let kept = DistObject::new(&first, &words, "one".to_owned());
+    let made = std::panic::catch_unwind(|| DistObject::new(&second, &words, "two".to_owned()));
+    assert!(made.is_err(), "its caller is that of another endpoint");
+    // The kind is as it was.
+    assert_eq!(DistObject::new(&first, &words, "two".to_owned()).with(|word| word.clone()), "two");
+    drop(kept);
 }
