@@ -234,32 +234,68 @@ fn slow_start() {
 
 /// A whole job that is stopped, as a debugger or a paused machine does, goes on as if nothing had happened.
 fn stopped_and_continued() {
-    let script = "echo $PPID; test $AM_RANK = 0 || exec sleep 1000; read line; exit 7";
-    let mut command = two_hosts(&["-n", "2", "--lost-after", "2"]);
+    let script = "if test $AM_RANK = 0; then trap '' QUIT; echo $PPID; read line; exit 7; fi
+        trap 'echo here >&2' QUIT; sleep 1000 & echo $PPID; until wait $!; do :; done";
+    let mut command = two_hosts(&["-n", "2", "--lost-after", "4"]);
     let mut running = Running::start(command.args(["sh", "-c", script]).stdin(Stdio::piped()));
     let agents = [running.line(), running.line()].map(|pid| Pid::from_raw(pid.parse().expect("a number")));
     let all = [running.pid(), agents[0], agents[1]];
     all.iter().for_each(|&pid| kill(pid, Signal::SIGSTOP).expect("it lives"));
+    // Longer than a silence that loses a host; how much longer does not matter, since nobody runs.
     std::thread::sleep(Duration::from_millis(4500));
     all.iter().for_each(|&pid| kill(pid, Signal::SIGCONT).expect("it lives"));
-    // Time to find out what was missed.
-    std::thread::sleep(Duration::from_millis(600));
+    // A word to the last rank by way of its agent, twice: by then launcher and agents have found out what they
+    // missed.
+    for _ in 0..2 {
+        running.signal(Signal::SIGQUIT);
+        running.wait_for_errors(1);
+    }
     running.input(b"go on\n");
     let finished = running.finish();
     assert_eq!(finished.code(), 7, "{finished:?}");
-    assert_eq!(finished.err, "amrun: rank 0 exited with code 7; ending the other rank\n");
+    assert_eq!(finished.err, "here\nhere\namrun: rank 0 exited with code 7; ending the other rank\n");
 }
 
-/// Who reads the output may take longer than ranks, agents and launcher need for everything else.
+/// Who reads the output may take as long as he likes: with all output stuck, launcher, agents and ranks hear each
+/// other.
 fn slow_reader() {
-    for flags in [&["-n", "2"][..], &["-n", "2", "-p"]] {
-        let mut command = two_hosts(&[flags, &["--lost-after", "1.5", "--grace", "0"]].concat());
-        command.args(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' '\\n'"]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("amrun");
-        std::thread::sleep(Duration::from_millis(3000));
+    for (name, flags) in [("plain", &["-n", "2"][..]), ("prefixed", &["-n", "2", "-p"])] {
+        let roll = Roll::new(&format!("slow-reader-{name}"));
+        let script =
+            "trap 'echo here >>$T_ROLL' QUIT; head -c 3000000 /dev/zero | tr '\\0' '\\n' & echo $! >>$T_ROLL
+            until wait $!; do :; done";
+        let mut command = two_hosts(&[flags, &["--grace", "0"]].concat());
+        command.args(["sh", "-c", script]).env(ROLL, &roll.0).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("amrun");
+        // The first so many lines that ranks have written there.
+        let lines = |count: usize| {
+            within(ANTI_HANG, || {
+                let text = fs::read_to_string(&roll.0).expect("a file of its own");
+                let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                (lines.len() >= count && text.ends_with('\n')).then_some(lines)
+            })
+        };
+        let writers = lines(2);
+        // What a rank has written so far, and whether it is waiting.
+        let written = |process: &String| {
+            let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}")).expect("it lives");
+            let bytes = read("io").lines().find_map(|line| line.strip_prefix("wchar: ").map(str::to_owned));
+            let waits = read("stat").rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
+            bytes.filter(|bytes| waits && bytes != "0")
+        };
+        // It is stuck when nobody has written anything from before a word to both ranks until they have answered.
+        let mut said = 2;
+        within(ANTI_HANG, || {
+            let before = [0, 1].map(|rank| written(&writers[rank]));
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGQUIT).expect("it lives");
+            said += 2;
+            lines(said);
+            let stuck = before.iter().all(Option::is_some);
+            (stuck && before == [0, 1].map(|rank| written(&writers[rank]))).then_some(())
+        });
         let mut out = Vec::new();
         child.stdout.take().expect("piped").read_to_end(&mut out).expect("output");
-        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 6_000_000, "{flags:?}");
+        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 6_000_000, "{name}");
         assert_eq!(child.wait().expect("a child").code(), Some(0));
     }
 }
