@@ -38,6 +38,9 @@ pub mod aggregate;
 pub mod allocator;
 pub mod array;
 pub mod collectives;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod local;
 pub mod memory;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod aggregate_failures;
+mod fuzz;
 
 /// Counts for the tests of what allocates.
 #[global_allocator]

@@ -64,11 +64,12 @@ impl Strays {
         };
         let (stray, window) = (&mut self.all[at], tuning.window as usize);
         if let StrayKind::Message { extent: (offset, total), bytes, .. } = &kind {
-            stray.bytes += bytes.len();
-            stray.messages += usize::from(offset.checked_add(bytes.len() as u64) == Some(*total));
-            if *total > tuning.eager as u64 || stray.messages > window || stray.bytes > window * tuning.eager {
+            let whole = usize::from(offset.checked_add(bytes.len() as u64) == Some(*total));
+            let (messages, bytes) = (stray.messages + whole, stray.bytes + bytes.len());
+            if *total > tuning.eager as u64 || messages > window || bytes > window * tuning.eager {
                 return Err(out_of_bounds("a rank sends more than its window to a team that is not there"));
             }
+            (stray.messages, stray.bytes) = (messages, bytes);
         }
         // Pieces of a message have at least one byte.
         let pieces = window * tuning.eager.max(1);
@@ -95,5 +96,25 @@ impl Strays {
     /// Messages and their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
         self.all.iter().fold((0, 0), |(messages, bytes), stray| (messages + stray.messages, bytes + stray.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a rank sends beyond its window neither waits nor counts.
+    #[test]
+    fn what_is_refused_waits_nowhere() {
+        let (mut strays, tuning) = (Strays::default(), Tuning::default());
+        let from = Address::from(am_core::Rank(1));
+        let window = tuning.window as usize;
+        let kept = (0..3 * window).filter(|_| {
+            let message = StrayKind::Message { head: [7; 4], extent: (0, 100), call: None, bytes: vec![0; 100] };
+            strays.keep(from, message, &tuning).is_ok()
+        });
+        assert_eq!(kept.count(), window);
+        assert_eq!(strays.waiting(), (window, 100 * window));
+        assert_eq!(strays.take(7).len(), window);
     }
 }
