@@ -113,19 +113,19 @@ fn sweep(way: Way, loss: u32, runs: u64, count: u64) -> (f64, f64, [u64; 3]) {
 /// few of these and the time that acknowledgements may wait.
 #[test]
 fn a_loss_costs_a_round_trip_or_two() {
-    let [none, one, ten, thirty] = [0, 10, 100, 300].map(|loss| sweep(WAYS[0], loss, 5, 20));
+    let [none, one, ten, thirty] = [0, 10, 100, 300].map(|loss| sweep(WAYS[0], loss, 3, 15));
     println!("{none:?}\n{one:?}\n{ten:?}\n{thirty:?}");
     assert!(one.0 < 1.2 * none.0 && one.1 < 5e3, "{one:?}");
     assert!(ten.0 < 1.6 * none.0 && ten.1 < 1e4, "{ten:?}");
     assert!(thirty.0 < 4.5 * none.0 && thirty.1 < 5e4, "{thirty:?}");
 }
 
-/// Random loss alone, whose large datagrams are lost in a row now and then, makes no path narrower.
+/// Random loss alone, which takes large datagrams in a row now and then, makes no path narrower.
 #[test]
 fn chance_makes_no_path_narrower() {
-    let [none, thirty] = [0, 300].map(|loss| sweep(WAYS[0], loss, 10, 20).2[2]);
+    let [none, fifth] = [0, 200].map(|loss| sweep(WAYS[0], loss, 10, 20).2[2]);
     // Small datagrams would be fifty times as many.
-    assert!(thirty < 2 * none, "{thirty} instead of {none} datagrams");
+    assert!(fifth < 2 * none, "{fifth} instead of {none} datagrams");
 }
 
 #[test]
