@@ -571,6 +571,14 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
+    /// Lets others use this processor once, as a wait does between two looks, but neither polls nor sleeps: for
+    /// layers that look at memory which a peer is about to change, where the transport does not
+    /// [spin](crate::Waiting::spins).
+    pub fn give_way(&mut self) {
+        let now = self.transport.now();
+        self.transport.idle(Some(now), WaitReason::Message);
+    }
+
     /// The auxiliary segment of an endpoint, where this process sees it: memory for layers
     /// ([`Transport::auxiliary`]). Allocates.
     pub fn auxiliary(&self, of: impl Destination) -> Option<Segment<AnyMemory>> {

@@ -1,10 +1,13 @@
 //! Operations through memory that the members share, over the loopback transport.
 
+use super::operations::YIELDS;
 use super::tests::{LONG, Ranks, play_over, run, tuned};
 use super::{CollectiveError, Collectives, Max, Sum};
 use crate::Team;
-use am_core::Span;
+use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::{Endpoint, Handlers, Instant, Membership, PeerStatus, Rank, Span, Transport, WaitReason, Waiting};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 /// Requests that an endpoint has sent.
@@ -183,4 +186,70 @@ fn calls_by_messages_are_compared_too() {
             assert!(told, "{calls:?}: {found:?}");
         }
     }
+}
+
+/// A loopback transport that counts how often it lets others use the processor and does not sleep.
+struct Counting {
+    inner: Loopback,
+    gave_way: Arc<AtomicU32>,
+}
+
+impl Membership for Counting {
+    am_core::forward!(inner: local_peer, shape, losses, status, is_fork, depart);
+}
+
+impl Waiting for Counting {
+    am_core::forward!(inner: idle_unless, wake_peer, spins, waker, notify, now, charge);
+    fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
+        if until.is_some_and(|until| until <= self.inner.now()) {
+            self.gave_way.fetch_add(1, Ordering::SeqCst);
+            thread::yield_now();
+        } else {
+            self.inner.idle(until, reason);
+        }
+    }
+}
+
+impl Transport for Counting {
+    type Memory = <Loopback as Transport>::Memory;
+    type Room = <Loopback as Transport>::Room;
+    type Slot<'a> = <Loopback as Transport>::Slot<'a>;
+    am_core::forward!(inner:
+        may_deliver, limits, send, reserve, slot, control, poll, reply_detached, flush, is_quiescent,
+        segment, segment_len, remote_segment, auxiliary, native, credits, owed, bare_credits,
+    );
+}
+
+/// Where ranks share processors, a member lets the others come before it waits for them.
+#[test]
+fn crowded_members_let_others_come() {
+    let gave_way: [Arc<AtomicU32>; 2] = Default::default();
+    let begins = Barrier::new(2);
+    let member = |inner, me: usize| {
+        let mut handlers = Handlers::<Collectives>::new();
+        let collectives = Collectives::register_tuned(&mut handlers, tuned(false, true)).unwrap();
+        let transport = Counting { inner, gave_way: Arc::clone(&gave_way[me]) };
+        let mut endpoint = Endpoint::attach(transport, handlers, collectives).unwrap();
+        endpoint.set_timeout(Some(LONG));
+        let world = Team::world(&mut endpoint).unwrap();
+        world.barrier(&mut endpoint).unwrap();
+        gave_way[me].store(0, Ordering::SeqCst);
+        begins.wait();
+        // The other has to give way for this one to come.
+        while me == 1
+            && gave_way[0].load(Ordering::SeqCst) < YIELDS
+            && endpoint.status(Rank(0)) == Some(PeerStatus::Active)
+        {
+            thread::yield_now();
+        }
+        world.barrier(&mut endpoint).unwrap();
+        endpoint.finish().unwrap();
+    };
+    thread::scope(|scope| {
+        for (me, inner) in network(2, LoopbackConfig::default()).into_iter().enumerate() {
+            let member = &member;
+            scope.spawn(move || member(inner, me));
+        }
+    });
+    assert_eq!(gave_way[0].load(Ordering::SeqCst), YIELDS);
 }

@@ -276,6 +276,10 @@ impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
         self.0.wake_peer(member);
     }
 
+    fn give_way(&mut self) {
+        self.0.give_way();
+    }
+
     fn is_fork(&self, other: Address) -> bool {
         self.0.status(other) == Some(am_core::PeerStatus::Lost(am_core::LossCause::Forked))
     }

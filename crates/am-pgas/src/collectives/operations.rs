@@ -1,6 +1,7 @@
 //! The collective operations of a [`Team`]: what they check, how their data are laid out, and the forms that they
 //! come in.
 
+use super::engine::Looks;
 use super::engine::Quick;
 use super::engine::directly;
 use super::engine::{Buffers, Engine, Key, Vector};
@@ -68,7 +69,14 @@ pub(super) fn length(what: &'static str, given: usize, needed: usize) -> Result<
 }
 
 /// Looks at the lines of others before an operation is waited for as any other.
-const LOOKS: u32 = 200;
+const LOOKS: Looks = Looks { spins: 200, yields: 0 };
+
+/// The same where others may need this processor to come: members that share one come by turns, and a wait takes
+/// several times as long as a turn.
+const CROWDED: Looks = Looks { spins: 1, yields: YIELDS };
+
+/// Turns that members on the same processor get.
+pub(super) const YIELDS: u32 = 6;
 
 /// Copies elements to a place among others.
 pub(super) fn place<E: Element>(data: &mut [u8], at: usize, elements: &[E]) {
@@ -165,7 +173,7 @@ impl Team {
         }
         self.usable(endpoint)?;
         super::handle::look_for_losses(endpoint);
-        let looks = if endpoint.transport().spins() { LOOKS } else { 1 };
+        let looks = if endpoint.transport().spins() { LOOKS } else { CROWDED };
         let number = self.members.context;
         let outcome = with_post(endpoint, |engine, post| {
             engine.quickly(self.seat(), number, (call, ordered, fold), bytes, looks, post)

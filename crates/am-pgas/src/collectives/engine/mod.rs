@@ -44,7 +44,7 @@ pub(crate) use direct::Way;
 pub(crate) use dropped::Dropped;
 pub(crate) use instance::{Buffers, Vector};
 pub(crate) use lines::Offer;
-pub(crate) use quick::Quick;
+pub(crate) use quick::{Looks, Quick};
 
 use super::error::{Call, CollectiveError, Failure};
 use super::operator::Fold;
@@ -110,6 +110,9 @@ pub(crate) trait Post {
     /// Ends a member's idling after a change of memory that it sees.
     fn wake_peer(&mut self, member: Address);
 
+    /// Lets others use this processor once.
+    fn give_way(&mut self);
+
     /// Whether this process is a fork of the one that the endpoint belongs to, for which all others are lost.
     fn is_fork(&self, other: Address) -> bool;
 }
@@ -135,6 +138,9 @@ impl Post for Outbox<'_> {
     fn wake_peer(&mut self, member: Address) {
         self.wake_peer(member);
     }
+
+    /// Between polls nothing is waited for.
+    fn give_way(&mut self) {}
 
     fn is_fork(&self, other: Address) -> bool {
         self.status(other) == Some(PeerStatus::Lost(LossCause::Forked))

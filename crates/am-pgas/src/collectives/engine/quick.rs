@@ -14,6 +14,14 @@ use crate::collectives::tuning::Seat;
 /// Operations that may end at once before the endpoint serves its peers.
 const AT_ONCE: u32 = 16;
 
+/// How often a member looks at the lines of the others, at first one look after the other, then letting others use
+/// its processor before each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks {
+    pub(crate) spins: u32,
+    pub(crate) yields: u32,
+}
+
 /// How such an operation has come out.
 #[derive(Debug)]
 pub(crate) enum Quick {
@@ -33,7 +41,7 @@ impl Engine {
         number: u32,
         (call, ordered, fold): (Call, bool, &mut Option<Fold>),
         bytes: &mut [u8],
-        looks: u32,
+        looks: Looks,
         post: &mut P,
     ) -> Quick {
         self.take_note();
@@ -59,7 +67,7 @@ impl Engine {
         // Under way from here on: the others may not use its slot again before this member has read theirs.
         context.live.push_back(None);
         self.settle(index, post);
-        let ready = match self.look(index, &mut direct, looks) {
+        let ready = match self.look(index, &mut direct, looks, post) {
             Ok(ready) => ready,
             Err(failure) => {
                 self.fail(index, failure);
@@ -92,11 +100,20 @@ impl Engine {
 
     /// Looks at the lines of the others; whether all is there that this member needs.
     #[inline]
-    fn look(&mut self, index: usize, direct: &mut Direct, looks: u32) -> Result<bool, Failure> {
+    fn look<P: Post>(
+        &mut self,
+        index: usize,
+        direct: &mut Direct,
+        Looks { spins, yields }: Looks,
+        post: &mut P,
+    ) -> Result<bool, Failure> {
         let context = &mut self.contexts[index];
         let Some(lines) = context.lines.take() else { return Ok(false) };
         let mut outcome = Ok(false);
-        for _ in 0..looks {
+        for turn in 0..spins + yields {
+            if turn >= spins {
+                post.give_way();
+            }
             outcome = direct.look(context, &lines);
             if outcome != Ok(false) {
                 break;
