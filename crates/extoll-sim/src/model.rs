@@ -507,7 +507,7 @@ mod tests {
             crate::ExtollConfig::from_toml(&text).unwrap_err().to_string()
         };
         assert!(config("parameters = { link = { bandwidth_mb_s = 0 } }").contains("link.bandwidth_mb_s is 0"));
-        assert!(config("parameters = { empty_poll_ns = 0 }").contains("empty_poll is 0"));
+        assert!(config("parameters = { empty_poll_ns = 0 }").contains("parameters.empty_poll_ns is 0"));
         assert!(config("adversary = { jitter_ns = -1 }").contains("adversary.jitter_ns is -1"));
         assert!(config("faults = { reordering = 0.1 }").contains("contradicts"));
         assert!(config("testing = { defects = 1 }").contains("testing"));

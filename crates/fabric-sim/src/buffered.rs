@@ -12,20 +12,23 @@
 //! second behind the link that closes a dimension's circle (datelines, Dally and Seitz, 1987), on dragonflies the
 //! next with each global link.
 //!
-//! This model stands beside the engine: it takes packets and times, not programs.
+//! A machine file chooses this model for its programs ([`Config::model`]); [`Buffered`] takes packets and times by
+//! itself.
 
-use crate::config::Config;
+use crate::config::{Config, Plan};
 use crate::error::ConfigError;
 use crate::network::{Flow, Network, Shape};
 use crate::nic::serialization;
 use crate::routing::Algorithm;
 use am_core::Instant;
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use thiserror::Error;
 
 /// Who passes a link next, of those that could.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arbitration {
     /// Inputs by turns. On a line each switch gives half of its link to its own node, so that who is far gets
     /// little.
@@ -36,13 +39,21 @@ pub enum Arbitration {
 }
 
 /// The buffers of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Buffers {
     /// Room of each virtual channel at the far end of each link, in bytes; the longest packet, header included,
     /// must fit.
     pub channel_bytes: u32,
     /// Who passes a link next.
     pub arbitration: Arbitration,
+}
+
+impl Default for Buffers {
+    /// 8 KiB for each channel, by turns.
+    fn default() -> Self {
+        Self { channel_bytes: 8 << 10, arbitration: Arbitration::default() }
+    }
 }
 
 /// A packet that has reached its node.
@@ -89,6 +100,10 @@ struct Packet {
     /// The dimension that it travels along, and the channel.
     class: usize,
     channel: u32,
+    /// Its turn among all packets, which decides between two that were sent at the same time.
+    turn: u32,
+    /// The queue out of which its node takes it in.
+    taken: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,7 +145,21 @@ struct Output {
     /// When it is looked at next, if that is settled.
     look: Option<u64>,
     takes_in: bool,
+    used: LinkTotals,
 }
+
+/// What a link has carried.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LinkTotals {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) busy: u64,
+    /// When it is free.
+    pub(crate) free_at: u64,
+}
+
+/// A packet's passing of a link: the packet's number, the link, when its first bit enters and its last bit is out.
+pub(crate) type Passing = (u32, u32, u64, u64);
 
 /// What waits at the far end of a link in one channel, or at a node to be sent.
 #[derive(Clone, Debug, Default)]
@@ -175,6 +204,11 @@ pub struct Buffered {
     now: u64,
     delivered: Vec<Delivery>,
     events: u64,
+    turns: u32,
+    /// The places of packets that were taken in, for others; without it numbers are never used again.
+    unused: Option<Vec<u32>>,
+    /// What passes links, for traces.
+    pub(crate) passings: Option<Vec<Passing>>,
 }
 
 impl Buffered {
@@ -185,7 +219,11 @@ impl Buffered {
     /// [`ConfigError`]: an impossible configuration, a routing whose packets do not all have one way, or buffers
     /// without room.
     pub fn new(config: &Config, buffers: Buffers) -> Result<Self, ConfigError> {
-        let plan = config.compile()?;
+        Self::of(config.compile()?, buffers)
+    }
+
+    /// The network of a checked configuration.
+    pub(crate) fn of(plan: Plan, buffers: Buffers) -> Result<Self, ConfigError> {
         if !plan.network.algorithm.keeps_order() || plan.network.algorithm == Algorithm::UpDown {
             let limit = "default, dimension_order or minimal where buffers are finite";
             return Err(ConfigError::range("routing.algorithm", format!("{:?}", plan.network.algorithm), limit));
@@ -221,6 +259,9 @@ impl Buffered {
             now: 0,
             delivered: Vec::new(),
             events: 0,
+            turns: 0,
+            unused: None,
+            passings: None,
         })
     }
 
@@ -238,11 +279,53 @@ impl Buffered {
             let limit = format!("at least {wire}, a packet with its header");
             return Err(ConfigError::range("buffers.channel_bytes", self.buffers.channel_bytes, limit));
         }
-        let (number, sent, flow) = (self.packets.len() as u32, at.0, self.network.flow(from, to));
-        let (class, channel) = (usize::MAX, 0);
-        self.packets.push(Packet { from, to, bytes, wire, sent, flow, at: from, tail: 0, class, channel });
+        Ok(self.send_wire(at.0, (from, to), bytes, wire))
+    }
+
+    /// Lets a node send a packet of so many bytes on the wire, which fits.
+    pub(crate) fn send_wire(&mut self, sent: u64, (from, to): (u32, u32), bytes: u32, wire: u32) -> u32 {
+        let (flow, turn) = (self.network.flow(from, to), self.turns);
+        let (class, channel, at, tail, taken) = (usize::MAX, 0, from, 0, None);
+        let packet = Packet { from, to, bytes, wire, sent, flow, at, tail, class, channel, turn, taken };
+        self.turns = self.turns.wrapping_add(1);
+        let number = match self.unused.as_mut().and_then(Vec::pop) {
+            Some(number) => {
+                self.packets[number as usize] = packet;
+                number
+            }
+            None => {
+                self.packets.push(packet);
+                self.packets.len() as u32 - 1
+            }
+        };
         self.push(sent.max(self.now), Event::Send(number));
-        Ok(number)
+        number
+    }
+
+    /// Uses the numbers of packets again once they have been taken in.
+    pub(crate) fn recycle(&mut self) {
+        self.unused = Some(Vec::new());
+    }
+
+    /// When something happens next.
+    pub(crate) fn next_at(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Takes what nodes have begun to take in since the last call.
+    pub(crate) fn take_delivered(&mut self) -> std::vec::Drain<'_, Delivery> {
+        self.delivered.drain(..)
+    }
+
+    /// Packets that are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.queues.iter().map(|queue| queue.packets.len()).sum()
+    }
+
+    /// What each link has carried.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = LinkTotals> + '_ {
+        let links = &self.outputs[..self.network.links()];
+        links.iter().map(|output| LinkTotals { free_at: output.free_at, ..output.used })
     }
 
     /// What nodes have begun to take in so far, in that order; the last bit of the last may be still to come.
@@ -390,18 +473,18 @@ impl Buffered {
         let Output { wanted, last, room, takes_in, .. } = &self.outputs[output as usize];
         let first = |queue: u32| {
             let number = self.queues[queue as usize].packets.front().expect("a queue that wants has a packet");
-            (*number, &self.packets[*number as usize])
+            &self.packets[*number as usize]
         };
         let fits = |queue: &u32| {
-            let (_, packet) = first(*queue);
+            let packet = first(*queue);
             *takes_in || room[self.channel(packet, output).1 as usize] >= packet.wire
         };
         match self.buffers.arbitration {
             Arbitration::RoundRobin => wanted.range(last + 1..).chain(wanted.range(..=last)).copied().find(fits),
             Arbitration::Oldest => {
                 let sent = |queue: &u32| {
-                    let (number, packet) = first(*queue);
-                    (packet.sent, number)
+                    let packet = first(*queue);
+                    (packet.sent, packet.turn)
                 };
                 wanted.iter().copied().filter(fits).min_by_key(sent)
             }
@@ -425,13 +508,21 @@ impl Buffered {
         if takes_in {
             let Packet { from, to, bytes, sent, .. } = packet;
             let (sent, at) = (Instant(sent), Instant(slowest));
+            packet.taken = Some(queue);
             self.delivered.push(Delivery { number: index, from, to, bytes, sent, at });
         } else {
             let (class, channel) = self.channel(&packet, output);
             (packet.class, packet.channel) = (class, channel);
             packet.at = self.output(&packet).1;
             packet.tail = slowest + latency;
-            self.outputs[output as usize].room[channel as usize] -= packet.wire;
+            let state = &mut self.outputs[output as usize];
+            state.room[channel as usize] -= packet.wire;
+            state.used.packets += 1;
+            state.used.bytes += u64::from(packet.wire);
+            state.used.busy += length;
+            if let Some(passings) = &mut self.passings {
+                passings.push((index, output, now, slowest + latency));
+            }
             let queue = output * self.channels + channel;
             self.push(now + latency, Event::Head { packet: index, queue });
         }
@@ -447,6 +538,11 @@ impl Buffered {
     fn left(&mut self, queue: u32) {
         let waiting = &mut self.queues[queue as usize].packets;
         let index = waiting.pop_front().expect("what leaves a queue is its first packet");
+        if self.packets[index as usize].taken == Some(queue)
+            && let Some(unused) = &mut self.unused
+        {
+            unused.push(index);
+        }
         let (link, channel) = (queue / self.channels, queue % self.channels);
         if (link as usize) < self.network.links() {
             let (bytes, latency) = (self.packets[index as usize].wire, self.outputs[link as usize].latency);

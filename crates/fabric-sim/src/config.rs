@@ -1,5 +1,6 @@
 //! The configuration of a run: how many ranks, on which machine, with which faults.
 
+use crate::buffered::{Buffered, Buffers};
 use crate::error::ConfigError;
 use crate::fault_rng::{FaultRng, shuffled};
 use crate::faults::{Faults, LinkRules, ScheduledFault};
@@ -54,6 +55,19 @@ impl Placement {
     }
 }
 
+/// How links, switches and buffers are simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NetworkModel {
+    /// Links hold whatever waits for them: an event for each link of a message, and no back-pressure.
+    #[default]
+    Queues,
+    /// Links with finite [`Buffers`], virtual channels and arbitration: some four events for each link of each
+    /// packet.
+    Buffered,
+}
+
 /// A machine and what happens to it. Read it from TOML, or start from [`Config::new`] and change fields.
 ///
 /// ```
@@ -83,6 +97,12 @@ pub struct Config {
     /// Which of the ways between two nodes packets take.
     #[serde(default)]
     pub routing: Routing,
+    /// How the network is simulated.
+    #[serde(default)]
+    pub model: NetworkModel,
+    /// The buffers of the [buffered](NetworkModel::Buffered) model.
+    #[serde(default)]
+    pub buffers: Buffers,
     /// Classes of links that differ from [`NicParameters::link`], by the [topology](Topology)'s names for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, LinkParameters>,
@@ -121,6 +141,8 @@ impl Config {
             ranks_per_node: default::ranks_per_node(),
             topology: Topology::Crossbar { nodes: ranks },
             routing: Routing::default(),
+            model: NetworkModel::default(),
+            buffers: Buffers::default(),
             links: BTreeMap::new(),
             placement: Placement::RowMajor,
             nic: NicParameters::default(),
@@ -157,7 +179,34 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the first field that is not possible and its limit.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.compile().map(drop)
+        let plan = self.compile()?;
+        if self.model == NetworkModel::Buffered { self.buffered(plan).map(drop) } else { Ok(()) }
+    }
+
+    /// The network with finite buffers, if this configuration asks for it.
+    pub(crate) fn buffered_network(&self) -> Result<Option<Buffered>, ConfigError> {
+        match self.model {
+            NetworkModel::Queues => Ok(None),
+            NetworkModel::Buffered => self.buffered(self.compile()?).map(Some),
+        }
+    }
+
+    fn buffered(&self, plan: Plan) -> Result<Buffered, ConfigError> {
+        if let Some(field) = self.faults.of_links() {
+            return Err(ConfigError::Contradiction {
+                field: format!("faults.{field}"),
+                other: "model".into(),
+                reason:
+                    "links with finite buffers lose, spoil and delay nothing; leave it out, or take model queues"
+                        .into(),
+            });
+        }
+        let (room, packet) = (self.buffers.channel_bytes, self.nic.packet_bytes);
+        if packet > room {
+            let limit = format!("at least {packet}, a packet");
+            return Err(ConfigError::range("buffers.channel_bytes", room, limit));
+        }
+        Buffered::of(plan, self.buffers)
     }
 
     pub(crate) fn compile(&self) -> Result<Plan, ConfigError> {

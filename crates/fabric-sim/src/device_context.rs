@@ -44,6 +44,10 @@ pub struct Outgoing<B> {
     /// Its number in traces; without it a new one. A packet that goes on for another keeps that one's number, so
     /// that their spans belong together.
     pub number: Option<u64>,
+    /// Packets of two ranks stay in order channel by channel, where the interface keeps order
+    /// ([`NicParameters::ordered`](crate::NicParameters::ordered)) and long messages travel in packets
+    /// ([`NicParameters::packet_bytes`](crate::NicParameters::packet_bytes)). 0 unless given.
+    pub channel: u8,
     /// Whether it is traffic of the interfaces themselves, such as a report of progress, or tells its own latency
     /// by
     /// [`DeviceContext::took`]: then its time on the way is not among the latencies of the
@@ -56,7 +60,7 @@ pub struct Outgoing<B> {
 impl<B> Outgoing<B> {
     /// A packet that is sent now, with the usual header.
     pub const fn new(from: u32, to: u32, bytes: u32, body: B) -> Self {
-        Self { from, to, bytes, header: None, at: None, number: None, aside: false, body }
+        Self { from, to, bytes, header: None, at: None, number: None, channel: 0, aside: false, body }
     }
 }
 
@@ -89,17 +93,18 @@ pub struct StageTimes {
 impl<B: Clone> Core<B> {
     /// Lets a packet enter its sender's interface; returns its number.
     pub(crate) fn send(&mut self, packet: Outgoing<B>, now: u64) -> u64 {
-        let aside = packet.aside;
+        let (aside, channel) = (packet.aside, packet.channel);
         let (packet, header) = self.packet(packet, now);
         let number = packet.number;
         let index = self.launch(packet, header);
-        self.in_flight.path(index).aside = aside;
+        let flight = self.in_flight.path(index);
+        (flight.aside, flight.channel) = (aside, channel);
         number
     }
 
     /// Counts a packet that is sent; returns it and its header's length.
     pub(crate) fn packet(&mut self, packet: Outgoing<B>, now: u64) -> (Packet<B>, u32) {
-        let Outgoing { from, to, bytes, header, at, number, aside: _, body } = packet;
+        let Outgoing { from, to, bytes, header, at, number, channel: _, aside: _, body } = packet;
         let ranks = self.node_of.len();
         assert!((to as usize) < ranks, "rank {to} is outside the job of {ranks} ranks");
         self.counts.sent += 1;
@@ -124,6 +129,8 @@ impl<B: Clone> Core<B> {
                 flow: self.network.flow(at, goal),
                 passed: 0,
                 corrupt: false,
+                channel: 0,
+                turn: 0,
                 aside: false,
             },
             packet,

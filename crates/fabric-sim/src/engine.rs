@@ -1,5 +1,6 @@
 //! The machine: everything that is not a rank's own code. It executes events in their order.
 
+use crate::buffered_run::BufferedRun;
 use crate::config::Plan;
 use crate::device::{Device, Packet};
 use crate::device_context::DeviceContext;
@@ -7,6 +8,7 @@ use crate::error::{DeadlineMissed, Deadlock, WaitFor, Waiting};
 use crate::fault_rng::FaultRng;
 use crate::faults::ScheduledFault;
 use crate::in_flight::{Flight, InFlight};
+use crate::lane_order::LaneOrder;
 use crate::members::Members;
 use crate::network::{DIRECT, Network};
 use crate::nic::Costs;
@@ -67,6 +69,10 @@ pub(crate) struct Core<B> {
     pub(crate) links: Vec<Link>,
     /// The nodes' ports, where they have a rate.
     pub(crate) ports: Option<Ports>,
+    /// The order of packets, where the interface keeps it and long messages are trains.
+    pub(crate) lane_order: Option<LaneOrder>,
+    /// The links instead, where their buffers are finite.
+    pub(crate) buffers: Option<Box<BufferedRun>>,
     pub(crate) outages: Vec<Outage>,
     pub(crate) ranks: Vec<RankState>,
     /// Ranks that are neither done nor stopped.
@@ -134,6 +140,8 @@ impl<B: Clone> Core<B> {
             lines: (0..network.nodes).map(|_| VecDeque::new()).collect(),
             links: link_rules.iter().map(|link_rules| Link::new(link_rules, costs.packet)).collect(),
             ports: costs.ports.map(|rates| Ports::new(rates, network.nodes)),
+            lane_order: (costs.ordered && costs.packet != u32::MAX).then(LaneOrder::default),
+            buffers: None,
             outages: link_rules.into_iter().map(Outage::new).collect(),
             ranks: (0..node_of.len() as u64).map(|rank| RankState::new(stream(rank << 1))).collect(),
             remaining: node_of.len() as u32,
@@ -188,6 +196,8 @@ impl<B: Clone> Core<B> {
             flow: DIRECT,
             passed: 0,
             corrupt,
+            channel: 0,
+            turn: 0,
             aside: true,
         };
         let index = self.in_flight.launch(flight, packet);
@@ -284,6 +294,7 @@ impl<D: Device> Engine<D> {
             Event::Fault(index) => 7 << 32 | u64::from(index),
             Event::Notice => 8 << 32,
             Event::Due(index) => 9 << 32 | u64::from(index),
+            Event::Buffers => 10 << 32,
         };
         core.hash.add(now ^ code.rotate_left(24));
         match event {
@@ -297,6 +308,7 @@ impl<D: Device> Engine<D> {
             Event::Deliver(index) if core.gone(index) => core.lose(index, now),
             Event::Deliver(index) => self.deliver(index, now),
             Event::Due(index) => self.due(index, now),
+            Event::Buffers => core.run_buffers(now),
             Event::Timer { node, token } => {
                 if !core.nodes[node as usize].stopped {
                     devices[node as usize].timer(token, &mut DeviceContext { core, node, now });
@@ -312,6 +324,9 @@ impl<D: Device> Engine<D> {
 
     fn deliver(&mut self, index: u32, now: u64) {
         let Self { core, devices, .. } = self;
+        if !core.hand_over(index, now) {
+            return;
+        }
         let (goal, sent) = (core.in_flight.path(index).goal, core.in_flight.packet(index).sent.0);
         core.span(index, StageKind::Message, goal, sent, now);
         let (flight, packet) = core.in_flight.land(index);
@@ -398,7 +413,9 @@ impl<D: Device> Engine<D> {
     pub(crate) fn deadlock(&self) -> Deadlock {
         let waiting = self.waiting();
         let at = waiting.iter().map(|waiting| waiting.since).max().unwrap_or_default();
-        Deadlock { at, waiting, held: self.core.outages.iter().map(|link| link.held.len()).sum() }
+        let jammed = self.core.buffers.as_ref().map_or(0, |buffers| buffers.under_way());
+        let held = self.core.outages.iter().map(|link| link.held.len()).sum::<usize>() + jammed;
+        Deadlock { at, waiting, held }
     }
 
     pub(crate) fn deadline_missed(&self) -> DeadlineMissed {

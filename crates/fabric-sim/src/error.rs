@@ -1,7 +1,9 @@
 //! The errors: what is wrong with a configuration, and how a run can end badly.
 
+use crate::places;
 use am_core::{Instant, WaitReason};
 use std::fmt;
+use std::path::Path;
 use thiserror::Error;
 
 /// Why a configuration describes no machine.
@@ -31,12 +33,43 @@ pub enum ConfigError {
     /// A parameter file that cannot be read, for instance because of an unknown field.
     #[error("parameter file: {0}")]
     File(String),
+    /// A value in a file that there cannot be.
+    #[error("{file}{}: {error}", line.map_or(String::new(), |line| format!(", line {line}")))]
+    InFile {
+        /// The file.
+        file: String,
+        /// The line of the field, or of the innermost table around it that is in the file; `None` if there is
+        /// none.
+        line: Option<usize>,
+        /// What is wrong.
+        error: Box<ConfigError>,
+    },
 }
 
 impl ConfigError {
     /// The error for a value that `field` must not have: it "must be" the limit.
     pub fn range(field: impl Into<String>, value: impl fmt::Display, limit: impl Into<String>) -> Self {
         Self::OutOfRange { field: field.into(), value: value.to_string(), limit: limit.into() }
+    }
+
+    /// The same with the file and the line where the field stands.
+    pub(crate) fn in_file(self, file: &Path, text: &str) -> Self {
+        let line = match &self {
+            Self::OutOfRange { field, .. } | Self::Contradiction { field, .. } => places::line_of(text, field),
+            Self::File(_) | Self::InFile { .. } => return self,
+        };
+        Self::InFile { file: file.display().to_string(), line, error: Box::new(self) }
+    }
+
+    /// The same with another name of its fields.
+    pub(crate) fn renamed(self, rename: impl Fn(String) -> String) -> Self {
+        match self {
+            Self::OutOfRange { field, value, limit } => Self::OutOfRange { field: rename(field), value, limit },
+            Self::Contradiction { field, other, reason } => {
+                Self::Contradiction { field: rename(field), other: rename(other), reason }
+            }
+            error => error,
+        }
     }
 }
 

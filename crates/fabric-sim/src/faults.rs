@@ -209,6 +209,24 @@ impl Faults {
         !self.link_retry && self.duplication > 0.0
     }
 
+    /// The first field that concerns links and not nodes, if any.
+    pub(crate) fn of_links(&self) -> Option<&'static str> {
+        let rates = [
+            (self.loss, "loss"),
+            (self.corruption, "corruption"),
+            (self.duplication, "duplication"),
+            (self.reordering, "reordering"),
+            (self.delay, "delay"),
+        ];
+        let rate = rates.into_iter().find(|(rate, _)| *rate != 0.0).map(|(_, field)| field);
+        let of_node =
+            |event: &FaultEvent| matches!(event, FaultEvent::NodeStop { .. } | FaultEvent::NodeSlow { .. });
+        let scheduled = self.schedule.iter().any(|scheduled| !of_node(&scheduled.event)).then_some("schedule");
+        let drawn =
+            self.drawn.iter().any(|drawn| matches!(drawn.kind, DrawnKind::LinkFlap { .. })).then_some("drawn");
+        rate.or(scheduled).or(drawn).or((!self.links.is_empty()).then_some("links"))
+    }
+
     pub(crate) fn fault_rng(&self, ordered: bool) -> Result<FaultRng, ConfigError> {
         if ordered && self.reordering > 0.0 {
             return Err(ConfigError::Contradiction {

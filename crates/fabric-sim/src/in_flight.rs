@@ -21,6 +21,9 @@ pub(crate) struct Flight {
     /// Latency of the links that its head has passed.
     pub(crate) passed: u64,
     pub(crate) corrupt: bool,
+    /// Which of the channels of its pair it travels on, and its turn among all packets.
+    pub(crate) channel: u8,
+    pub(crate) turn: u64,
     /// Traffic of the interfaces themselves, which no statistics of latency count.
     pub(crate) aside: bool,
 }
@@ -79,7 +82,9 @@ impl<B> InFlight<B> {
         if wire <= longest {
             return transmit.cut_in(now, length, piece, |train| self.delay(train));
         }
-        let train = Train { index, number: self.packet(index).number, end: 0, passed };
+        let channel = self.path(index).channel;
+        let Packet { number, from, to, .. } = *self.packet(index);
+        let train = Train { index, number, lane: (from, to, channel), last: true, end: 0, passed };
         transmit.join(now, length, piece, train, |train| self.delay(train))
     }
 

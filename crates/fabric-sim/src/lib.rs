@@ -14,12 +14,13 @@
 //! | `engine`, `queue` | the discrete-event engine and its queue |
 //! | `ranks`, `in_flight`, `path` | what ranks are doing; the packets under way; their path through stages and links |
 //! | `transmit_queue`, `port` | what packets pass at a rate, one by one or long messages in turns; what a node puts out and takes in |
+//! | `lane_order` | what two ranks send each other on a channel is handed over in order |
 //! | `config` | [`Config`]: ranks, machine, placement, faults |
 //! | `machine` | [`Machine`]: the description that the machines of all simulated [`Interface`]s share |
 //! | `nic`, `stage` | [`NicParameters`]: the costs of an interface as a table; FIFO servers |
-//! | [`parameters`] | reading tables from files; refusing what is not possible by field and limit |
+//! | [`parameters`], `places` | reading tables from files; refusing what is not possible by line, field and limit |
 //! | `topology`, `topology_text`, `network` | [`Topology`]: which links there are, and the ways through them |
-//! | [`buffered`] | a network with finite buffers, virtual channels and arbitration, beside the engine |
+//! | [`buffered`], `buffered_run` | a network with finite buffers, virtual channels and arbitration; programs on it |
 //! | `routing` | [`Routing`]: which way packets take, and the virtual channels that it needs |
 //! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
 //! | `lookahead` | ranks that are resumed late where no rank can notice |
@@ -34,13 +35,15 @@
 //! Time is in integer picoseconds. A packet passes the sender's stages, then link by link: each link is a FIFO in
 //! the order in which heads reach it, busy for the packet's length; the head goes on after the latency while the
 //! tail follows (cut-through), and the receiver's stages begin with the tail. Buffers at switches are unlimited,
-//! so there is no back-pressure and no routing deadlock; [`buffered`] is the model that has them. Packets between
+//! so there is no back-pressure and no routing deadlock; [`buffered`] is the model that has them
+//! ([`Config::model`]). Packets between
 //! ranks of one node take the interface's stages but no link.
 //!
 //! A node's interface may have a rate of its own ([`PortParameters`]), which all of its links share, into the node
 //! and out of it. With [`NicParameters::packet_bytes`] a longer message is a train of packets: on links and at
 //! ports others cut in between them, a short message waits for a packet and not for a megabyte, and long ones
-//! share the rate, while a message takes as few events as before. What trains share is kept link by link: a link
+//! share the rate, while a message takes as few events as before. Where the interface keeps order, what a rank sends
+//! behind a train of its own waits for the train's end, channel by channel ([`Outgoing::channel`]). What trains share is kept link by link: a link
 //! further on counts a train's bytes as if they came at full rate.
 //!
 //! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at
@@ -108,6 +111,7 @@
 #![forbid(unsafe_code)]
 
 pub mod buffered;
+mod buffered_run;
 pub mod bytes;
 pub mod conduit;
 mod config;
@@ -125,6 +129,7 @@ mod faults;
 pub mod fuzzing;
 mod handle;
 mod in_flight;
+mod lane_order;
 mod limits;
 mod lookahead;
 mod machine;
@@ -135,6 +140,7 @@ mod nic;
 pub mod parameters;
 mod path;
 mod peers;
+mod places;
 mod port;
 mod queue;
 mod random;
@@ -148,7 +154,7 @@ mod topology_text;
 mod trace;
 mod transmit_queue;
 
-pub use config::{Config, MAX_RANKS, MIN_STACK, Placement};
+pub use config::{Config, MAX_RANKS, MIN_STACK, NetworkModel, Placement};
 pub use context::Context;
 pub use defects::Defects;
 pub use device::{Device, Mailbox, Packet};

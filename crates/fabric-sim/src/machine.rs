@@ -1,6 +1,7 @@
 //! A machine of simulated interfaces: what every interface's configuration has in common, and how it is run.
 
-use crate::config::{Config, Placement};
+use crate::buffered::Buffers;
+use crate::config::{Config, NetworkModel, Placement};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{ConfigError, RunError};
@@ -79,6 +80,12 @@ pub struct Machine<I: Interface> {
     /// Which of the ways between two nodes packets take.
     #[serde(default)]
     pub routing: Routing,
+    /// How the network is simulated.
+    #[serde(default)]
+    pub model: NetworkModel,
+    /// The buffers of the [buffered](NetworkModel::Buffered) model.
+    #[serde(default)]
+    pub buffers: Buffers,
     /// Classes of links that differ from the parameters' link, by the [topology](Topology)'s names for them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, LinkParameters>,
@@ -123,6 +130,8 @@ impl<I: Interface> Machine<I> {
             ranks_per_node: default::ranks_per_node(),
             topology,
             routing: Routing::default(),
+            model: NetworkModel::default(),
+            buffers: Buffers::default(),
             links: BTreeMap::new(),
             placement: Placement::default(),
             parameters: I::Parameters::default(),
@@ -167,7 +176,7 @@ impl<I: Interface> Machine<I> {
     /// # Errors
     /// [`ConfigError`] names the first field that is not possible and its limit.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.network()?.check()?;
+        self.network()?.check().map_err(|error| error.renamed(in_parameters))?;
         I::shared(self).map(drop)
     }
 
@@ -180,6 +189,8 @@ impl<I: Interface> Machine<I> {
             ranks_per_node: self.ranks_per_node,
             topology: self.topology.clone(),
             routing: self.routing,
+            model: self.model,
+            buffers: self.buffers,
             links: self.links.clone(),
             placement: self.placement.clone(),
             faults: self.faults.clone(),
@@ -210,5 +221,14 @@ impl<I: Interface> Machine<I> {
             move |node, ranks| I::device(Rc::clone(&devices), node, ranks),
             move |context| program(I::handle(context, Rc::clone(&shared))),
         )
+    }
+}
+
+/// What a field of the network's table is called in a machine's file.
+fn in_parameters(field: String) -> String {
+    match field.strip_prefix("nic.") {
+        Some("empty_poll") => "parameters.empty_poll_ns".into(),
+        Some(rest) => format!("parameters.{rest}"),
+        None => field,
     }
 }

@@ -157,6 +157,7 @@ impl NicParameters {
                 link: femtos_per_byte,
                 shared,
             }),
+            ordered: self.ordered,
             packet: if self.packet_bytes == 0 { u32::MAX } else { self.packet_bytes },
         })
     }
@@ -177,6 +178,7 @@ pub(crate) struct Costs {
     pub(crate) femtos_per_byte: u64,
     pub(crate) latency: u64,
     pub(crate) ports: Option<PortCosts>,
+    pub(crate) ordered: bool,
     /// The largest packet on the wire; what is longer is a train.
     pub(crate) packet: u32,
 }

@@ -3,6 +3,7 @@
 
 use crate::error::ConfigError;
 use crate::nic::picos;
+use crate::places;
 use crate::stage::Stage;
 use am_core::Span;
 use serde::de::DeserializeOwned;
@@ -19,14 +20,15 @@ pub fn from_toml<T: DeserializeOwned>(
     text: &str,
     check: impl FnOnce(&T) -> Result<(), ConfigError>,
 ) -> Result<T, ConfigError> {
-    let table = toml::from_str(text).map_err(|error| ConfigError::File(error.to_string().trim_end().into()))?;
+    let table = toml::from_str(text).map_err(|error| ConfigError::File(places::describe(text, &error)))?;
     check(&table).map(|()| table)
 }
 
 /// Reads a table from a TOML file and checks it. `relative_to` makes the files that it names relative to its folder.
 ///
 /// # Errors
-/// [`ConfigError::File`] names the file and why it cannot be read; else what `check` finds wrong.
+/// [`ConfigError::File`] names the file and why it cannot be read; else [`ConfigError::InFile`] names the line of
+/// what `check` finds wrong.
 pub fn from_file<T: DeserializeOwned>(
     path: &Path,
     relative_to: impl FnOnce(&mut T, &Path),
@@ -41,7 +43,7 @@ pub fn from_file<T: DeserializeOwned>(
     if let Some(folder) = path.parent() {
         relative_to(&mut table, folder);
     }
-    check(&table)?;
+    check(&table).map_err(|error| error.in_file(path, &text))?;
     Ok(table)
 }
 

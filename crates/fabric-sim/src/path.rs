@@ -1,10 +1,12 @@
 //! A packet's way: from the sender's interface over link after link into the receiver's.
 
+use crate::buffered::LinkTotals;
 use crate::device::Packet;
 use crate::engine::{Core, NOBODY};
 use crate::fault_rng::Try;
 use crate::faults::LinkRules;
 use crate::in_flight::Flight;
+use crate::lane_order::Lane;
 use crate::network::{DIRECT, Flow};
 use crate::nic::serialization;
 use crate::queue::Event;
@@ -59,6 +61,12 @@ impl Link {
         self.busy.saturating_sub(self.transmit.left_at(ended)).min(ended)
     }
 
+    /// What it has carried, where the links of a network with finite buffers did it.
+    pub(crate) fn carried(&mut self, totals: LinkTotals) {
+        (self.packets, self.bytes, self.busy) = (totals.packets, totals.bytes, totals.busy);
+        self.transmit.occupy_until(totals.free_at);
+    }
+
     /// How long a packet occupies it.
     #[inline]
     fn serialization(&self, bytes: u32) -> u64 {
@@ -106,9 +114,53 @@ impl<B: Clone> Core<B> {
     }
 
     pub(crate) fn lose(&mut self, index: u32, now: u64) {
+        self.give_way(index, now);
         let (_, packet) = self.in_flight.land(index);
         self.counts.lost += 1;
         self.landed(packet.from, now);
+    }
+
+    /// The pair and channel of a packet.
+    fn lane(&mut self, index: u32) -> Lane {
+        let channel = self.in_flight.path(index).channel;
+        let Packet { from, to, .. } = *self.in_flight.packet(index);
+        (from, to, channel)
+    }
+
+    /// A packet sets out: those of its lane come behind it.
+    #[inline]
+    fn set_out(&mut self, index: u32) {
+        if self.lane_order.is_some() {
+            let lane = self.lane(index);
+            let turn = self.lane_order.as_mut().map(|order| order.set_out(index, lane));
+            self.in_flight.path(index).turn = turn.unwrap_or_default();
+        }
+    }
+
+    /// A packet is about to be handed to its destination; whether it is its turn. The next one of its lane, if that
+    /// has come, follows.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, index: u32, now: u64) -> bool {
+        if self.lane_order.is_none() {
+            return true;
+        }
+        let (lane, turn) = (self.lane(index), self.in_flight.path(index).turn);
+        let turned = self.lane_order.as_mut().is_none_or(|order| order.comes(index, lane, turn));
+        if turned {
+            self.give_way(index, now);
+        }
+        turned
+    }
+
+    /// The next packet of a packet's lane need not wait for it any more.
+    fn give_way(&mut self, index: u32, now: u64) {
+        if self.lane_order.is_none() {
+            return;
+        }
+        let (lane, turn) = (self.lane(index), self.in_flight.path(index).turn);
+        if let Some(next) = self.lane_order.as_mut().and_then(|order| order.handed_over(index, lane, turn)) {
+            self.queue.push(now, Event::Deliver(next));
+        }
     }
 
     #[inline]
@@ -144,10 +196,15 @@ impl<B: Clone> Core<B> {
         if node.stopped {
             return self.lose(index, now);
         }
+        self.set_out(index);
+        let node = &mut self.nodes[at as usize];
         let (enters, leaves) = pass(&mut node.tx, node.tx_free, now, bytes, node.slowness);
         self.span(index, StageKind::Send, at, enters, leaves);
         let mut head = leaves;
         self.in_flight.path(index).tail = leaves;
+        if at != goal && self.buffers.is_some() {
+            return self.buffer(index, leaves);
+        }
         if let Some(ports) = &mut self.ports {
             head = ports.put_out(index, leaves, &mut self.in_flight, self.costs.packet);
         }
@@ -263,8 +320,10 @@ impl<B: Clone> Core<B> {
         // A copy takes its time on the link; with link retry the far end drops it.
         let copied = doubled && outcome != Try::Lost && self.fault_rng.retry.is_none();
         if doubled {
-            link.transmit.occupy_until(left + length);
-            link.busy += length;
+            // Of a train one packet.
+            let free = if wire <= longest { left } else { link.transmit.free_at().max(now) };
+            link.transmit.occupy_until(free + again);
+            link.busy += again;
         }
         self.span(index, StageKind::Link, number, enters, left + latency);
         if outcome == Try::Lost {

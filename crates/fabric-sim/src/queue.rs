@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Fault(u32),
     /// Departures become known.
     Notice,
+    /// Something happens in a network with finite buffers.
+    Buffers,
 }
 
 /// An event and its time in one number: 64 bits of time, 32 of sequence, 4 of kind, 28 of index.
@@ -113,6 +115,7 @@ impl Queue {
             Event::Timer { node, token } => (7, self.timer(node, token)),
             Event::Fault(fault) => (8, fault),
             Event::Notice => (9, 0),
+            Event::Buffers => (10, 0),
         };
         assert!(index >> INDEX_BITS == 0, "more than {} packets are under way", 1 << INDEX_BITS);
         kind << INDEX_BITS | index
@@ -143,7 +146,8 @@ impl Queue {
                 Event::Timer { node, token }
             }
             8 => Event::Fault(index),
-            _ => Event::Notice,
+            9 => Event::Notice,
+            _ => Event::Buffers,
         }
     }
 

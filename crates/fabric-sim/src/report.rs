@@ -49,6 +49,7 @@ impl Report<()> {
     pub(crate) fn new<B>(core: &mut Core<B>) -> Self {
         let ended =
             core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0);
+        core.settle_buffers();
         let links =
             core.links.iter().enumerate().filter(|(_, link)| link.packets != 0).map(|(number, link)| LinkUse {
                 name: core.network.name(number as u32),

@@ -1,5 +1,6 @@
 //! Running a program: each rank is a coroutine of one thread, resumed when it is its turn.
 
+use crate::buffered_run::BufferedRun;
 use crate::config::Config;
 use crate::context::Context;
 use crate::device::{Device, Mailbox};
@@ -91,6 +92,11 @@ fn simulate<D: Device>(
     }
     let devices: Vec<D> = ranks_of.iter().enumerate().map(|(node, ranks)| device(node as u32, ranks)).collect();
     let mut core = Core::new(plan, config.trace);
+    core.buffers = config.buffered_network()?.map(|network| BufferedRun::new(network, config));
+    if core.buffers.is_some() {
+        // They have the ports and the order of packets themselves.
+        (core.ports, core.lane_order) = (None, None);
+    }
     for (node, device) in core.nodes.iter_mut().zip(&devices) {
         for (name, stage) in device.stages() {
             node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));

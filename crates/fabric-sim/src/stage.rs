@@ -104,17 +104,47 @@ pub(crate) struct Server {
     pub(crate) bytes: u64,
     /// When those inside leave, while the depth is limited.
     leaving: VecDeque<u64>,
+    /// The last times without a pause, from when to when. A stage behind another one may serve in the future what is
+    /// in that one yet.
+    runs: VecDeque<(u64, u64)>,
 }
+
+/// Times that a stage keeps.
+const RUNS: usize = 8;
 
 impl Server {
     pub(crate) fn new(cost: Cost) -> Self {
-        Self { cost, free_at: 0, last: 0, leaving: VecDeque::new(), packets: 0, bytes: 0, busy: 0 }
+        Self {
+            cost,
+            free_at: 0,
+            last: 0,
+            leaving: VecDeque::new(),
+            runs: VecDeque::new(),
+            packets: 0,
+            bytes: 0,
+            busy: 0,
+        }
     }
 
     /// For how long of a run it was busy: what still waits for it at the run's end does not count.
     pub(crate) fn used(&self, ended: u64) -> u64 {
-        let last = if self.cost.depth == 1 { self.last } else { self.free_at };
-        self.busy.saturating_sub(last.saturating_sub(ended)).min(ended)
+        let after: u64 = self.runs.iter().map(|(from, to)| to.saturating_sub(ended.max(*from))).sum();
+        self.busy.saturating_sub(after).min(ended)
+    }
+
+    /// It is busy from a time to another.
+    #[inline]
+    fn run(&mut self, from: u64, to: u64) {
+        self.busy += to - from;
+        match self.runs.back_mut() {
+            Some((_, end)) if *end >= from => *end = to,
+            _ => {
+                if self.runs.len() == RUNS {
+                    self.runs.pop_front();
+                }
+                self.runs.push_back((from, to));
+            }
+        }
     }
 
     /// When a packet that comes at `time` would enter, where one is served at a time or none waits for the depth.
@@ -150,7 +180,7 @@ impl Server {
             self.leaving.push_back(leaves);
         }
         // With room for one only, the fixed time occupies the stage too.
-        self.busy += if single { leaves - enters } else { occupied };
+        self.run(enters, if single { leaves } else { self.free_at });
         (enters, leaves)
     }
 }
@@ -177,6 +207,19 @@ mod tests {
         assert_eq!([0; 3].map(|time| one.serve(time, 1, NORMAL).1), [1_500, 3_000, 4_500]);
         let mut two = server(1.0, 0.1, 64, 2);
         assert_eq!([0; 4].map(|time| two.serve(time, 1, NORMAL).1), [1_100, 1_200, 2_200, 2_300]);
+    }
+
+    /// What is served behind the run's end does not count, and the pause before it was none of the run's.
+    #[test]
+    fn what_is_behind_the_end_is_not_used() {
+        let mut server = server(0.0, 1.0, 64, u32::MAX);
+        server.serve(0, 64, NORMAL);
+        assert_eq!((server.used(500), server.used(1_000), server.used(9_000)), (500, 1_000, 1_000));
+        // Two more come out of the stage before, long after.
+        server.serve(50_000, 64, NORMAL);
+        server.serve(60_000, 64, NORMAL);
+        assert_eq!(server.used(9_000), 1_000, "the pause is not taken off");
+        assert_eq!((server.used(50_500), server.used(55_000), server.used(70_000)), (1_500, 2_000, 3_000));
     }
 
     #[test]

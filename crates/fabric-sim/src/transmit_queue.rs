@@ -7,12 +7,18 @@
 //! others come, and what that delays is told to whoever keeps the packet. A queue without trains is two
 //! comparisons and an addition.
 
+use crate::lane_order::Lane;
+
 /// A train on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Train {
     /// The packet's index, and its number, since indices are used again.
     pub(crate) index: u32,
     pub(crate) number: u64,
+    /// What it belongs to: trains of one lane follow each other, and have a share together.
+    pub(crate) lane: Lane,
+    /// No train of its lane is behind it.
+    pub(crate) last: bool,
     /// When its last bit enters the queue.
     pub(crate) end: u64,
     /// Latency of the queues that the packet has passed before this one.
@@ -90,7 +96,22 @@ impl TransmitQueue {
         };
         let Trains { since, until, all, .. } = &mut **trains;
         all.retain(|train| train.end > now);
-        let turns = all.len() as u64;
+        if now < *since {
+            // The single is there before the trains, and only what it takes of their time delays them.
+            let entry = self.free_at.max(now);
+            let over = (entry + length).saturating_sub(*since).min(length);
+            self.free_at = entry + length;
+            if over != 0 {
+                for train in all.iter_mut() {
+                    train.end += over;
+                    *until = (*until).max(train.end);
+                    late(train);
+                }
+                *since += over;
+            }
+            return Entry { enters: entry, left: self.free_at };
+        }
+        let turns = all.iter().filter(|train| train.last).count() as u64;
         let enters = if self.free_at > now {
             // Between two singles each train sends a piece.
             self.free_at + turns * piece
@@ -123,7 +144,8 @@ impl TransmitQueue {
         let Trains { since, until, all, order } = &mut **trains;
         all.retain(|train| train.end > now);
         let queue = self.free_at.saturating_sub(now);
-        let enters = now + queue.max(if all.is_empty() { 0 } else { all.len() as u64 * piece });
+        let mut sharing = all.iter().filter(|train| train.last).count() as u64;
+        let enters = now + queue.max(sharing * piece);
         if all.is_empty() {
             *since = enters;
             all.push(Train { end: enters + length, ..train });
@@ -134,23 +156,30 @@ impl TransmitQueue {
         order.clear();
         order.extend(all.iter().enumerate().map(|(place, train)| (train.end, place)));
         order.sort_unstable();
-        let (mut before, mut share, mut sharing) = (now, 0, order.len() as u64);
-        for (left, _) in order.iter_mut() {
-            share += (*left - before) / sharing;
+        let (mut before, mut share) = (now, 0);
+        for (left, place) in order.iter_mut() {
+            share += (*left - before) / sharing.max(1);
             before = *left;
-            sharing -= 1;
+            sharing -= u64::from(all[*place].last);
             *left = share;
         }
         // The same with the new one, which also waits for the singles that are there.
+        let ahead = all.iter().rposition(|known| known.lane == train.lane);
+        let first = ahead.and_then(|ahead| {
+            all[ahead].last = false;
+            order.iter().find(|(_, place)| *place == ahead).map(|(left, _)| *left)
+        });
         all.push(train);
-        order.push((length + queue, all.len() - 1));
+        // One behind a train of its own lane waits for that one's bytes, which have waited for the singles.
+        order.push((length + first.unwrap_or(queue), all.len() - 1));
         order.sort_unstable();
-        let (mut end, mut share, mut sharing) = (now, 0, order.len() as u64);
+        let mut sharing = all.iter().filter(|train| train.last).count() as u64;
+        let (mut end, mut share) = (now, 0);
         for (left, place) in &*order {
             end += (left - share) * sharing;
             share = *left;
-            sharing -= 1;
             let known = &mut all[*place];
+            sharing -= u64::from(known.last);
             if end > known.end {
                 known.end = end;
                 if *place + 1 != order.len() {
@@ -160,6 +189,7 @@ impl TransmitQueue {
         }
         *until = (*until).max(end);
         let left = all.last().map_or(end, |train| train.end);
+        let enters = ahead.map_or(enters, |ahead| enters.max(all[ahead].end));
         Entry { enters: enters.min(left), left }
     }
 }
@@ -183,7 +213,7 @@ mod tests {
     const PIECE: u64 = 10;
 
     fn train(index: u32) -> Train {
-        Train { index, number: index.into(), end: 0, passed: 0 }
+        Train { index, number: index.into(), lane: (index, 0, 0), last: true, end: 0, passed: 0 }
     }
 
     /// A queue and when its trains end.

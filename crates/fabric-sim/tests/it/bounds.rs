@@ -1,7 +1,7 @@
 //! Bounds of physics: no pattern of traffic puts more into a node, takes more out of one, or sends more over a cut
 //! than there is room for, and no packet is faster than its way is long.
 
-use fabric_sim::{Config, LinkParameters, Mailbox, PortParameters, Sim, Topology};
+use fabric_sim::{Config, LinkParameters, Mailbox, Outgoing, PortParameters, Sim, Topology};
 use proptest::prelude::*;
 
 type Rank<'a> = fabric_sim::Context<'a, Mailbox<()>>;
@@ -106,6 +106,41 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Where the interface keeps order, what a rank sends on a channel arrives in the order in which it was sent.
+    #[test]
+    fn channels_keep_their_order(
+        sizes in prop::collection::vec(
+            (0..3u32, prop_oneof![0..90u32, 1..400u32, 1..5_000u32], 0..3u8, 0..400_000u64), 1..120
+        ),
+        rate in prop_oneof![Just(500.0), Just(1000.0), Just(f64::INFINITY)], shared: bool
+    ) {
+        let port = PortParameters { shared, ..PortParameters::of(rate) };
+        let mut config = machine(Topology::Mesh { dims: vec![4] }, 4, port, 80);
+        (config.nic.ordered, config.nic.header_bytes) = (true, 15);
+        let report = Sim::run(&config, move |rank: fabric_sim::Context<'_, Mailbox<u64>>| {
+            for (number, (from, bytes, channel, pause)) in sizes.iter().enumerate() {
+                if *from == rank.rank() {
+                    rank.charge(am_core::Span(*pause));
+                    let body = u64::from(*channel) << 32 | number as u64;
+                    rank.send_as(Outgoing { channel: *channel, ..Outgoing::new(*from, 3, *bytes, body) });
+                }
+            }
+            let expected = if rank.rank() == 3 { sizes.len() } else { 0 };
+            (0..expected).map(|_| rank.wait()).map(|packet| (packet.from, packet.body)).collect::<Vec<_>>()
+        });
+        let report = report.unwrap_or_else(|error| panic!("{error}"));
+        let came = report.results[3].clone().unwrap();
+        let mut last = std::collections::BTreeMap::new();
+        for (from, body) in came {
+            let before = last.insert((from, body >> 32), body);
+            prop_assert!(before.is_none_or(|before| before < body), "of {from}: {before:?} before {body}");
+        }
+    }
+}
+
 /// Six neighbours of a node that takes in as much as one link carries.
 #[test]
 fn an_incast_comes_at_the_ports_rate() {
@@ -169,4 +204,30 @@ fn trains_take_few_events() {
         report.unwrap().events
     };
     assert_eq!(events(0), events(64));
+}
+
+/// Where the interface keeps order, what a rank sends behind a long message comes behind it, on the same channel;
+/// what another rank or channel sends cuts in.
+#[test]
+fn nothing_overtakes_a_train_of_its_channel() {
+    let came = |ordered, channel| {
+        let mut config = machine(Topology::Mesh { dims: vec![3] }, 3, PortParameters::of(1000.0), 64);
+        config.nic.ordered = ordered;
+        let report = Sim::run(&config, move |rank: Rank<'_>| match rank.rank() {
+            0 => {
+                rank.send(2, 100_000, ());
+                rank.send_as(Outgoing { channel, ..Outgoing::new(0, 2, 8, ()) });
+                Vec::new()
+            }
+            1 => {
+                rank.send(2, 9, ());
+                Vec::new()
+            }
+            _ => (0..3).map(|_| rank.wait().bytes).collect::<Vec<_>>(),
+        });
+        report.unwrap().results.into_iter().flatten().flatten().collect::<Vec<u32>>()
+    };
+    assert_eq!(came(true, 0), [9, 100_000, 8]);
+    assert_eq!(came(true, 1), [9, 8, 100_000]);
+    assert_eq!(came(false, 0), [9, 8, 100_000]);
 }

@@ -68,3 +68,39 @@ fn what_is_wrong_is_said_by_field_and_limit() {
         assert!(error.contains(expected), "{to}: {error}");
     }
 }
+
+/// What is wrong in a file is said with its line, whether or not the value spans several.
+#[test]
+fn lines_are_named() {
+    let folder = std::env::temp_dir().join(format!("am-lines-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("mine.toml");
+    let said = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Config::from_file(&file).unwrap_err().to_string()
+    };
+    let cases = [
+        ("ranks = 2\n\ntopology = { kind = 'ring', nodes = 0 }", "mine.toml, line 3: topology.nodes is 0"),
+        ("ranks = 3\ntopology = {\n  kind = 'ring',\n  nodes = 2,\n}\n", "mine.toml, line 1: ranks is 3"),
+        ("ranks = 2\ntopology = {\n  kind = 'ring',\n\n  nodez = 2,\n}\n", "at line 5\nunknown field `nodez`"),
+        (
+            "ranks = 2\ntopology = {\n  kind = 'ring',\n  nodes = 'two',\n}\n",
+            "at line 4\ninvalid type: string \"two\"",
+        ),
+        ("ranks = 2\ntopology = {\n  nodes = 2,\n  kind = 'rink',\n}\n", "line 4, column 10"),
+        (
+            "ranks = 2\n[topology]\nkind = 'ring'\nnodes = 2\n[faults]\nlinks = [\n  { loss = 0.5 },\n\
+             {\n    loss = 2,\n  },\n]\n",
+            "mine.toml, line 9: faults.links[1].loss is 2",
+        ),
+        (
+            "ranks = 2\n[topology]\nkind = 'ring'\nnodes = 2\n[faults]\nlinks = [\n  {\n    lose = 2 },\n]\n",
+            "line 8",
+        ),
+    ];
+    for (text, wanted) in cases {
+        let error = said(text);
+        assert!(error.contains(wanted), "{text}\n{error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,6 +1,7 @@
 //! The integration tests of fabric-sim, one program: each module is a subject.
 
 mod bounds;
+mod buffers;
 mod devices;
 mod endpoints;
 mod engine;
