@@ -72,6 +72,8 @@ pub(crate) enum FileKind {
     Lifeline(Descriptor),
     /// The end of this pipe that is written.
     Notices(Descriptor),
+    /// A stream socket to another launcher's server.
+    Server,
 }
 
 impl FileKind {
@@ -94,6 +96,7 @@ impl FileKind {
                 let access = if matches!(self, Self::Lifeline(_)) { OFlag::O_RDONLY } else { OFlag::O_WRONLY };
                 kind == SFlag::S_IFIFO && mode == access && pipe.names(file)?
             }
+            Self::Server => kind == SFlag::S_IFSOCK && getsockopt(&file, SockType)? == NixSockType::Stream,
         })
     }
 }
@@ -105,6 +108,7 @@ impl fmt::Display for FileKind {
             Self::Control(_) => f.write_str("the Unix stream socket that the launcher left"),
             Self::Lifeline(_) => f.write_str("the reading end of the pipe that the launcher left"),
             Self::Notices(_) => f.write_str("the writing end of the pipe that the launcher left"),
+            Self::Server => f.write_str("the stream socket that the launcher left"),
         }
     }
 }

@@ -28,10 +28,11 @@
 //! rank and the secret, and of a link to their launcher or agent, over which they exchange bytes and hear of failures. So neither
 //! connections nor descriptors grow with the pairs of ranks; a launcher or agent has one for each rank of its host.
 //!
-//! Ranks that `mpirun`, `srun` or a hand started on several hosts meet at `AM_RENDEZVOUS=HOST:PORT`, where rank
-//! 0 listens; `AM_SECRET_FILE` names a file with their secret, readable by its owner alone. Three variables and
-//! that file are enough: `AM_RANK`, `AM_RANKS` and `AM_RENDEZVOUS`. The connections stay: rank 0 tells the
-//! others of ranks that end.
+//! Ranks that `mpirun` or `srun` started on several hosts meet where rank 0 says, over PMI (the socket `PMI_FD`)
+//! or PMIx (its library is loaded at run time); the job's secret goes the same way. Otherwise, and by hand, they
+//! meet at `AM_RENDEZVOUS=HOST:PORT`, where rank 0 listens; `AM_SECRET_FILE` names a file with their secret,
+//! readable by its owner alone. Three variables and that file are enough: `AM_RANK`, `AM_RANKS` and
+//! `AM_RENDEZVOUS`. The connections stay: rank 0 tells the others of ranks that end.
 //!
 //! From the bottom up; each uses only what stands above it in this table:
 //!

@@ -94,6 +94,11 @@ impl Secret {
         Ok(secret)
     }
 
+    /// One that another rank has told, if it is long enough.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() >= LEAST).then(|| Self(bytes.into()))
+    }
+
     /// The secret itself, at least 16 bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0

@@ -1,11 +1,11 @@
 //! How ranks on several hosts find each other that `mpirun`, `srun` or a hand started: rank 0 listens at
-//! `AM_RENDEZVOUS`, everybody tells it where they are, and gets the manifest of the job. The connections stay
-//! ([`star`](crate::rank::star)).
+//! `AM_RENDEZVOUS`, or where it has told the others, everybody tells it where they are, and gets the manifest of
+//! the job. The connections stay ([`star`](crate::rank::star)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -132,9 +132,13 @@ impl RendezvousClient<'_> {
 
     /// Rank 0's part.
     fn host(&self, address: SocketAddr) -> Result<Met, RendezvousError> {
+        self.gather(Listener::open(address, &self.secret)?, address.ip())
+    }
+
+    /// Rank 0's part, once it listens at an address, or at all that it has.
+    pub(crate) fn gather(&self, mut listener: Listener, address: IpAddr) -> Result<Met, RendezvousError> {
         limits::make_room(64 + self.ranks as usize);
         let until = Instant::now() + self.limit;
-        let mut listener = Listener::open(address, &self.secret)?;
         let mut unidentified: Vec<Channel> = Vec::new();
         let mut arrived: BTreeMap<u32, (RankArrival, Channel)> = BTreeMap::new();
         while (arrived.len() as u32) + 1 < self.ranks {
@@ -164,7 +168,7 @@ impl RendezvousClient<'_> {
             }
             unidentified = silent;
         }
-        self.conclude(address.ip(), arrived)
+        self.conclude(address, arrived)
     }
 
     /// Makes the manifest when everybody is there.
@@ -176,7 +180,8 @@ impl RendezvousClient<'_> {
         // Where this host's name means a loopback address here, the address that reaches the others is the right one.
         let elsewhere = arrived.values().map(|(arrival, _)| arrival.address).find(|other| !other.is_loopback());
         let own = match elsewhere {
-            Some(other) if address.is_loopback() => outward(other).unwrap_or(address),
+            Some(other) if address.is_loopback() || address.is_unspecified() => outward(other).unwrap_or(address),
+            None if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             _ => address,
         };
         let mine = self.arrival(own)?;
@@ -219,7 +224,7 @@ impl RendezvousClient<'_> {
     }
 
     /// The part of every other rank.
-    fn visit(&self, addresses: &[SocketAddr]) -> Result<Met, RendezvousError> {
+    pub(crate) fn visit(&self, addresses: &[SocketAddr]) -> Result<Met, RendezvousError> {
         let until = Instant::now() + self.limit;
         let connected = connect(addresses, &self.secret, self.limit);
         let mut channel =

@@ -94,7 +94,8 @@ pub enum EnvironmentError {
     },
     /// Slurm spread the step over several hosts.
     #[error(
-        "{variable}={hosts}: the job step spans {hosts} hosts, and nothing says where ranks of several hosts meet{REMEDY}"
+        "{variable}={hosts}: the job step spans {hosts} hosts, and nothing says where ranks of several hosts meet{REMEDY}; or start \
+         the step by `srun --mpi=pmi2`"
     )]
     SeveralNodes {
         /// The variable that has the number of hosts.

@@ -34,6 +34,17 @@ pub enum RankError {
     /// The ranks of several hosts did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
+    /// The ranks could not tell each other where they meet.
+    #[error(
+        "ranks of several hosts cannot meet over their launcher's {space}: {reason}; they do without it where AM_RENDEZVOUS=HOST:PORT \
+         (rank 0's host, a free port) and AM_SECRET_FILE=FILE are set for every rank"
+    )]
+    KeyValueSpace {
+        /// `PMI` or `PMIx`.
+        space: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The interface that was asked for makes no sense.
     #[error("{}={value} in the environment: {reason}", env::INTERFACE)]
     Interface {

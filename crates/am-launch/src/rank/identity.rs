@@ -9,6 +9,7 @@ use am_core::Rank;
 use crate::descriptors::Descriptor;
 use crate::env;
 use crate::env::error::EnvironmentError;
+use crate::rank::kvs::KeyValueSpace;
 
 /// How the ranks of a job were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(crate) struct Identity {
     pub(crate) inherited: Option<Inherited>,
     /// Where ranks meet that no launcher of this family started.
     pub(crate) rendezvous: Option<String>,
+    /// Where ranks of several hosts tell each other where they meet, if nobody else does.
+    pub(crate) space: Option<KeyValueSpace>,
 }
 
 /// The descriptors of a job's manifest and of the link to the launcher.
@@ -116,22 +119,23 @@ fn ours(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
 /// Open MPI's `mpirun`, and PRRTE's, which sets the same variables.
 fn open_mpi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
     let Some(pair) = environment.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else { return Ok(None) };
-    environment.one_host("OMPI_COMM_WORLD_LOCAL_SIZE", pair.ranks)?;
+    let one_host = environment.one_host("OMPI_COMM_WORLD_LOCAL_SIZE", pair.ranks);
+    let space = environment.space_unless(one_host)?;
     let job = environment.first_text(&[env::JOB, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"])?;
     let local_rank = environment.rank("OMPI_COMM_WORLD_LOCAL_RANK")?.unwrap_or(pair.rank.0);
     let rendezvous = environment.text(env::RENDEZVOUS)?;
-    Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
+    Ok(Some(Identity { local_rank, rendezvous, space, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
 /// MPICH, Intel MPI, MVAPICH and `srun --mpi=pmi2`.
 fn pmi(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentError> {
     let Some(pair) = environment.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
-    environment.one_host("MPI_LOCALNRANKS", pair.ranks)?;
-    environment.one_node()?;
+    let one_host = environment.one_host("MPI_LOCALNRANKS", pair.ranks).and_then(|()| environment.one_node());
+    let space = environment.space_unless(one_host)?;
     let job = environment.first_text(&[env::JOB, "PMI_JOBID"])?.or(environment.slurm_step()?);
     let local_rank = environment.rank("MPI_LOCALRANKID")?.unwrap_or(pair.rank.0);
     let rendezvous = environment.text(env::RENDEZVOUS)?;
-    Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Mpirun, job) }))
+    Ok(Some(Identity { local_rank, rendezvous, space, ..pair.identity(StartedBy::Mpirun, job) }))
 }
 
 /// Slurm's `srun`. A batch script and the programs that it starts plainly have `SLURM_PROCID=0` as well, but no
@@ -155,12 +159,13 @@ fn srun(environment: &Environment<'_>) -> Result<Option<Identity>, EnvironmentEr
         None => environment.slurm_rendezvous()?,
         given => given,
     };
-    if rendezvous.is_none() {
-        environment.one_node()?;
-    }
+    let space = match &rendezvous {
+        None => environment.space_unless(environment.one_node())?,
+        Some(_) => None,
+    };
     let job = environment.text(env::JOB)?.unwrap_or(step);
     let local_rank = environment.rank("SLURM_LOCALID")?.unwrap_or(rank);
-    Ok(Some(Identity { local_rank, rendezvous, ..pair.identity(StartedBy::Srun, Some(job)) }))
+    Ok(Some(Identity { local_rank, rendezvous, space, ..pair.identity(StartedBy::Srun, Some(job)) }))
 }
 
 /// A PMIx launcher that sets nothing else: PMIx hands the number of ranks out through its library only, so
@@ -211,6 +216,7 @@ impl Pair {
             notice_fd: None,
             inherited: None,
             rendezvous: None,
+            space: None,
         }
     }
 }
@@ -317,6 +323,24 @@ impl Environment<'_> {
         match self.number(variable, "a number of hosts")? {
             Some(hosts) if hosts > 1 => Err(EnvironmentError::SeveralNodes { variable, hosts }),
             _ => Ok(()),
+        }
+    }
+
+    /// The launcher's key-value space, where ranks are not on one host; what that says if there is none.
+    fn space_unless(
+        &self,
+        one_host: Result<(), EnvironmentError>,
+    ) -> Result<Option<KeyValueSpace>, EnvironmentError> {
+        match one_host {
+            Err(EnvironmentError::SeveralHosts { .. } | EnvironmentError::SeveralNodes { .. }) => {}
+            other => return other.map(|()| None),
+        }
+        if let Some(number) = self.number("PMI_FD", "the number of a socket")? {
+            return Ok(Some(KeyValueSpace::Pmi(number)));
+        }
+        match self.raw("PMIX_NAMESPACE") {
+            Some(_) => Ok(Some(KeyValueSpace::Pmix)),
+            None => one_host.map(|()| None),
         }
     }
 

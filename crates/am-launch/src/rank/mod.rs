@@ -4,13 +4,14 @@ pub(crate) mod bootstrap;
 pub(crate) mod error;
 pub(crate) mod failures;
 pub(crate) mod identity;
+pub(crate) mod kvs;
 pub(crate) mod meet;
 pub(crate) mod star;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use am_core::Rank;
 use am_core::stall;
 use nix::unistd::getppid;
 
+use crate::cluster::listener::Listener;
 use crate::cluster::rendezvous::{Met, RendezvousClient, RendezvousError};
 use crate::descriptors::{FileKind, claim};
 use crate::env;
@@ -26,12 +28,13 @@ use crate::env::check::{self, check_own};
 use crate::env::error::EnvironmentError;
 use crate::host::spawn::report_on_quit;
 use crate::host::{lifeline, limits};
-use crate::interface::{InterfaceWish, interface_of};
+use crate::interface::{InterfaceWish, choose, interface_of};
 use crate::manifest::{HostEntry, JobManifest};
 use crate::notices;
 use crate::rank::bootstrap::{Bootstrap, Exchange, after_rank_zero};
 use crate::rank::error::RankError;
 use crate::rank::identity::{Identity, Inherited, StartedBy, identify};
+use crate::rank::kvs::{KeyValueSpace, Meeting};
 use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name};
 use crate::rank::star::Spokes;
 use crate::secret::{Secret, SecretError};
@@ -90,6 +93,9 @@ impl Bootstrap {
         if let Some(address) = &identity.rendezvous {
             return met_everywhere(&identity, address, endpoints, limit).map(Some);
         }
+        if let Some(space) = identity.space {
+            return met_over(space, &identity, endpoints, limit).map(Some);
+        }
         let (manifest, exchange) = match identity.inherited {
             Some(files) => {
                 let (manifest, link) = inherited(files, ranks)?;
@@ -123,25 +129,77 @@ fn met_everywhere(
     endpoints: u16,
     limit: Duration,
 ) -> Result<Bootstrap, RankError> {
-    let rank = identity.rank;
     let Some(file) = std::env::var_os(env::SECRET_FILE) else {
         return Err(RendezvousError::from(SecretError::Missing { rendezvous: address.into() }).into());
     };
-    let client = RendezvousClient {
+    let secret = Secret::from_file(file.as_ref()).map_err(RendezvousError::from)?;
+    let met = client(identity, address, secret, endpoints, limit)?.meet()?;
+    Ok(joined(met, identity, limit))
+}
+
+/// Meets the ranks of all hosts where rank 0 says so over the launcher's key-value space.
+fn met_over(
+    space: KeyValueSpace,
+    identity: &Identity,
+    endpoints: u16,
+    limit: Duration,
+) -> Result<Bootstrap, RankError> {
+    let place = |meeting: &Meeting| {
+        let all: Vec<String> = meeting.addresses.iter().map(SocketAddr::to_string).collect();
+        format!("{} (told by {})", all.join(" or "), space.name())
+    };
+    if identity.rank != Rank(0) {
+        let meeting = space.share(None, limit)?;
+        let place = place(&meeting);
+        let client = client(identity, &place, meeting.secret.clone(), endpoints, limit)?;
+        return Ok(joined(client.visit(&meeting.addresses)?, identity, limit));
+    }
+    let system = |source| RankError::from(RendezvousError::System { address: "a free port".into(), source });
+    let secret = Secret::random().map_err(system)?;
+    let wish = interface_wish()?;
+    let ends = match &wish {
+        Some(wish) => vec![(choose(wish).map_err(RendezvousError::from)?.address, 0).into()],
+        None => Meeting::any().to_vec(),
+    };
+    let mut opened =
+        ends.into_iter().map(|end: SocketAddr| Listener::open(end, &secret).map(|listener| (listener, end.ip())));
+    let first = opened.next().expect("there is an address");
+    let (listener, address) =
+        first.or_else(|error| opened.next().unwrap_or(Err(error))).map_err(RendezvousError::from)?;
+    let port = listener.port().map_err(system)?;
+    let meeting = Meeting::here(wish.as_ref(), port, secret.clone()).map_err(RendezvousError::from)?;
+    space.share(Some(&meeting), limit)?;
+    let met = client(identity, &place(&meeting), secret, endpoints, limit)?.gather(listener, address)?;
+    Ok(joined(met, identity, limit))
+}
+
+/// What a rank brings to the others.
+fn client<'a>(
+    identity: &Identity,
+    address: &'a str,
+    secret: Secret,
+    endpoints: u16,
+    limit: Duration,
+) -> Result<RendezvousClient<'a>, RankError> {
+    Ok(RendezvousClient {
         address,
-        rank,
+        rank: identity.rank,
         ranks: identity.ranks,
         endpoints,
         transport: std::env::var_os(env::TRANSPORT).map(|value| value.to_string_lossy().into_owned()),
         interface: interface_wish()?,
-        secret: Secret::from_file(file.as_ref()).map_err(RendezvousError::from)?,
+        secret,
         limit,
-    };
-    let Met { manifest, spokes } = client.meet()?;
+    })
+}
+
+/// A rank that has met the others.
+fn joined(met: Met, identity: &Identity, limit: Duration) -> Bootstrap {
+    let (rank, Met { manifest, spokes }) = (identity.rank, met);
     let members = manifest.members(manifest.host_of[rank.0 as usize]);
     let local = members.iter().position(|&member| member == rank).expect("a rank is on its own host") as u32;
     let exchange = Exchange::Ranks(spokes, Some(limit));
-    Ok(Bootstrap::new(manifest, (rank, local), identity.started_by, exchange, limit))
+    Bootstrap::new(manifest, (rank, local), identity.started_by, exchange, limit)
 }
 
 /// Meets the ranks of a job on this host alone, by its name: rank 0 makes the manifest and serves the others in a launcher's place.

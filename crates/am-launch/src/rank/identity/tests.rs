@@ -54,6 +54,7 @@ fn amrun_and_the_program_itself() {
         notice_fd: "7:13:70".parse().ok(),
         inherited: Some(inherited("5:9:50", "8:9:80")),
         rendezvous: None,
+        space: None,
     };
     assert_eq!(rank(&variables), expected);
     variables[7].1 = "self";
@@ -172,6 +173,14 @@ fn several_hosts_are_refused() {
     assert!(error(&slurm).starts_with("SLURM_STEP_NUM_NODES=2: the job step spans 2 hosts"));
     let met = [&slurm[..], &[("AM_RENDEZVOUS", "a:4000")]].concat();
     assert_eq!(rank(&met).rendezvous.as_deref(), Some("a:4000"));
+    let space = |more: &[(&'static str, &'static str)]| rank(&[&open_mpi[..], more].concat()).space;
+    assert_eq!(space(&[("PMIX_NAMESPACE", "n")]), Some(KeyValueSpace::Pmix));
+    assert_eq!(space(&[("PMI_FD", "9"), ("PMIX_NAMESPACE", "n")]), Some(KeyValueSpace::Pmi(9)));
+    let mpich = [("PMI_RANK", "2"), ("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "2"), ("PMI_FD", "9")];
+    assert_eq!(rank(&mpich).space, Some(KeyValueSpace::Pmi(9)));
+    assert_eq!(rank(&[&mpich[..], &[("AM_RENDEZVOUS", "a:4000")]].concat()).space, None);
+    let pmix = [&slurm[..], &[("PMIX_NAMESPACE", "slurm.pmix.2.0")]].concat();
+    assert_eq!(rank(&pmix).space, Some(KeyValueSpace::Pmix));
     let more = [("AM_SECRET_FILE", "f"), ("SLURM_STEP_NODELIST", "rack[03-07]"), ("SLURM_JOB_ID", "2")];
     assert_eq!(rank(&[&slurm[..], &more].concat()).rendezvous.as_deref(), Some("rack03:20122"));
 }
