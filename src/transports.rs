@@ -258,6 +258,11 @@ pub(crate) fn register() {
     env::register(env::Settings::new(&[RING_CELLS, RING_BYTES], check_own));
     env::register(env::Settings::new(&UdpConfig::VARIABLES, check_udp));
     #[cfg(feature = "ofi")]
+    if TransportChoice::read(&variable).is_ok_and(|choice| choice.has(Carrier::Ofi)) {
+        // Before a thread is started. Where there is one, the provider keeps its default.
+        transport_ofi::limit_provider_buffers();
+    }
+    #[cfg(feature = "ofi")]
     env::register(env::Settings::new(&transport_ofi::OfiConfig::VARIABLES, crate::libfabric::check));
 }
 

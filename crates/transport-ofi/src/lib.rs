@@ -13,6 +13,7 @@
 //! | [`wire`] | what that needs from a network: the seam behind which tests put one of their own |
 //! | [`Opened`], [`LocalJob`] | endpoints before they join their job, jobs whose ranks are threads |
 //! | [`OfiConfig`] | settings and their variables |
+//! | [`limit_provider_buffers`] | a provider's memory, before the library is loaded |
 //! | [`list`], [`choose`], [`Offer`], [`Verdict`] | what this machine has, what would be taken and why |
 //! | `sys`, `memory` | libfabric's C interface, and memory that a provider reads and writes; `unsafe` stands there alone |
 //!
@@ -102,4 +103,4 @@ pub use error::OfiError;
 pub use job::{LocalJob, LocalOptions, Ofi, Opened};
 pub use memory::OfiMemory;
 pub use provider::{Offer, Verdict, choose, list, version};
-pub use sys::Port;
+pub use sys::{Port, limit_provider_buffers};

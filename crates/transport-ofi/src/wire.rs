@@ -1,8 +1,8 @@
-//! What the protocol needs from a network: the seam between the state machine of [`Conduit`](crate::Conduit) and libfabric, behind
-//! which tests put a network of their own.
+//! What the protocol needs from a network: the seam between the state machine of [`Conduit`](crate::Conduit) and
+//! libfabric, behind which tests put a network of their own.
 //!
-//! A wire has buffers for outgoing messages (frames, then chunks, numbered together) and slots for incoming ones. What a call accepted
-//! ends in exactly one [`Event`]; until then its buffer or slot is not to be touched.
+//! A wire has buffers for outgoing messages (frames, then chunks, numbered together) and slots for incoming ones.
+//! What a call accepted ends in exactly one [`Event`]; until then its buffer or slot is not to be touched.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -81,14 +81,15 @@ pub trait Wire {
     /// [`Fault`]; nothing was started.
     fn send(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault>;
 
-    /// Sends the first `len` bytes of a buffer, at most [`Sizes::inject`]; the buffer is free when the call returns, and no event follows
-    /// unless the message fails.
+    /// Sends the first `len` bytes of a buffer, at most [`Sizes::inject`]; the buffer is free when the call
+    /// returns, and no event follows unless the message fails.
     ///
     /// # Errors
     /// [`Fault`]; nothing was started.
     fn inject(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault>;
 
-    /// Writes the first `len` bytes of a buffer to byte `at` of a peer's segment. It is done once the bytes are there to be read.
+    /// Writes the first `len` bytes of a buffer to byte `at` of a peer's segment. It is done once the bytes are
+    /// there to be read.
     ///
     /// # Errors
     /// [`Fault`]; nothing was started.
@@ -118,13 +119,14 @@ pub trait Wire {
     /// The error number of the network if it is broken as a whole.
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32>;
 
-    /// A descriptor that becomes readable when [`poll`](Self::poll) may have something to do; `None` where the network has none. The same at
-    /// every call.
+    /// A descriptor that becomes readable when [`poll`](Self::poll) may have something to do; `None` where the
+    /// network has none. The same at every call.
     fn descriptor(&self) -> Option<Arc<OwnedFd>> {
         None
     }
 
-    /// Whether a sleep on the [`descriptor`](Self::descriptor) may begin now: nothing is there that it would not tell of.
+    /// Whether a sleep on the [`descriptor`](Self::descriptor) may begin now: nothing is there that it would not
+    /// tell of.
     fn may_sleep(&mut self) -> bool {
         false
     }

@@ -8,16 +8,18 @@
 //!
 //! # How messages travel
 //!
-//! A frame is one message of the wire, in a buffer or injected. Each pair of endpoints numbers its frames; who receives puts them into
-//! order, whatever the wire does. A Long payload that fits a frame travels in it. A longer one is copied part by part into buffers and
-//! written to the destination's segment; its frame follows when all parts are there, and frames behind it wait for it at the receiver.
+//! A frame is one message of the wire, in a buffer or injected. Each pair of endpoints numbers its frames; who
+//! receives puts them into order, whatever the wire does. A Long payload that fits a frame travels in it. A longer
+//! one is copied part by part into buffers and written to the destination's segment; its frame follows when all
+//! parts are there, and frames behind it wait for it at the receiver.
 //!
 //! # Room
 //!
-//! An endpoint may have a window of requests under way to each peer, as many of them with a reply to come, and a few messages between
-//! cores. Each of these is answered by at most two frames (a credit, a reply). So the slots that arriving frames need are counted
-//! beforehand, and there are as many: nothing that arrives lacks room, whether or not the provider manages its resources. What the wire
-//! refuses waits in a queue of its peer, in order; while one is not empty, requests to that peer are refused
+//! An endpoint may have a window of requests under way to each peer, as many of them with a reply to come, and a
+//! few messages between cores. Each of these is answered by at most two frames (a credit, a reply). So the slots
+//! that arriving frames need are counted beforehand, and there are as many: nothing that arrives lacks room,
+//! whether or not the provider manages its resources. What the wire refuses waits in a queue of its peer, in
+//! order; while one is not empty, requests to that peer are refused
 //! ([`Resource::Interface`](am_core::Resource::Interface)), replies and credits join it.
 
 mod aside;
@@ -82,8 +84,8 @@ pub struct Settings {
 impl Settings {
     /// Frames of peers that can be under way to this endpoint at once: the slots that its wire needs.
     pub fn slots(peers: u32, window: u32) -> u32 {
-        // Of each peer: its requests, its messages between cores, for each request and message of ours a credit, for each request
-        // a reply, two for departures, and three outside of the sequence.
+        // Of each peer: its requests, its messages between cores, for each request and message of ours a credit,
+        // for each request a reply, two for departures, and three outside of the sequence.
         (peers - 1) * (3 * window + 2 * CONTROLS + 5) + 2
     }
 }
@@ -110,7 +112,8 @@ struct Machine<W: Wire> {
     ended: VecDeque<Ended>,
     /// Memory for frames and payloads, kept for the next.
     spare: Vec<Vec<u8>>,
-    /// What has arrived and awaits its delivery. Its slots are on offer again: what nobody takes must not keep credits from coming.
+    /// What has arrived and awaits its delivery. Its slots are on offer again: what nobody takes must not keep
+    /// credits from coming.
     ready: VecDeque<Vec<u8>>,
     /// Slots that the wire did not take.
     unposted: Vec<u32>,
@@ -119,7 +122,8 @@ struct Machine<W: Wire> {
     waiting: Vec<u32>,
     /// Peers that leave and wait for a last word.
     answers: Vec<u32>,
-    /// Frames outside of the sequence that are still to be sent, and peers of which nobody knows whether they have all frames.
+    /// Frames outside of the sequence that are still to be sent, and peers of which nobody knows whether they have
+    /// all frames.
     asides: Vec<(u32, Kind)>,
     probing: Vec<u32>,
     /// The time, while it has to be known.
@@ -294,7 +298,8 @@ impl<W: Wire> Machine<W> {
         }
     }
 
-    /// Answers peers that leave, once nothing towards them is under way: then they may be gone, and no operation misses them.
+    /// Answers peers that leave, once nothing towards them is under way: then they may be gone, and no operation
+    /// misses them.
     fn acknowledge_departures(&mut self) {
         let mut index = 0;
         while let Some(&to) = self.answers.get(index) {

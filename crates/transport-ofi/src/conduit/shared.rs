@@ -19,14 +19,15 @@ const WATCH: Duration = Duration::from_micros(100);
 
 /// One endpoint's transport over a wire. It can be sent to the thread that uses it.
 ///
-/// After the first messages to a peer nothing is allocated per message. Calls do not block, but for a Long payload larger than the
-/// wire's buffers together. A helper thread, if it has one, carries the wire on while the program does not; handlers run without the
-/// lock, so that it does so while one runs for long.
+/// After the first messages to a peer nothing is allocated per message. Calls do not block, but for a Long payload
+/// larger than the wire's buffers together. A helper thread, if it has one, carries the wire on while the program
+/// does not; handlers run without the lock, so that it does so while one runs for long.
 ///
 /// # After `fork`
-/// The endpoint stays the parent's. In the child every peer is lost to its copy ([`LossCause::Forked`](am_core::LossCause::Forked)): sends
-/// and waits fail, polls find nothing, and dropping it tells nobody. The memory of [`OfiMemory`] is empty there. The kernel has to have
-/// `MADV_WIPEONFORK` (Linux 4.14).
+/// The endpoint stays the parent's. In the child every peer is lost to its copy
+/// ([`LossCause::Forked`](am_core::LossCause::Forked)): sends and waits fail, polls find nothing, and dropping it
+/// tells nobody. The memory of [`OfiMemory`] is empty there. The kernel has to have `MADV_WIPEONFORK` (Linux
+/// 4.14).
 pub struct Conduit<W: Wire, M: Memory = OfiMemory> {
     machine: Arc<Mutex<Machine<W>>>,
     pub(super) notices: Arc<Notices>,
@@ -55,8 +56,8 @@ impl<W: Wire, M: Memory> fmt::Debug for Conduit<W, M> {
 }
 
 impl<W: Wire, M: Memory> Conduit<W, M> {
-    /// An endpoint over a wire all of whose slots are on offer, with a segment that the wires of peers can write to, and without a
-    /// helper. Allocates.
+    /// An endpoint over a wire all of whose slots are on offer, with a segment that the wires of peers can write
+    /// to, and without a helper. Allocates.
     ///
     /// # Errors
     /// What the system says if it has no memory for the mark that tells forks, or no descriptors.
@@ -107,7 +108,8 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         Ok(self)
     }
 
-    /// Whether this process is a fork of the endpoint's: nothing of it may be used then, and its lock may be held for ever.
+    /// Whether this process is a fork of the endpoint's: nothing of it may be used then, and its lock may be held
+    /// for ever.
     #[inline]
     pub(super) fn is_elsewhere(&self) -> bool {
         self.process.is_other()
@@ -122,8 +124,8 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         machine
     }
 
-    /// What tells this endpoint of the ends of ranks that others know of, such as the job's launcher. Without it a rank whose process
-    /// was killed is found out when the provider reports it, or never.
+    /// What tells this endpoint of the ends of ranks that others know of, such as the job's launcher. Without it a
+    /// rank whose process was killed is found out when the provider reports it, or never.
     pub fn failure_notifier(&self) -> FailureNotifier {
         FailureNotifier::new(&self.notices)
     }
@@ -140,7 +142,8 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         if self.is_elsewhere() { 0 } else { self.lock().strays }
     }
 
-    /// The latest failure of the network, for people: towards whom, the network's error, and the provider's own. Allocates.
+    /// The latest failure of the network, for people: towards whom, the network's error, and the provider's own.
+    /// Allocates.
     pub fn last_failure(&self) -> Option<String> {
         if self.is_elsewhere() {
             return None;

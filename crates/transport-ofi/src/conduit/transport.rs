@@ -36,8 +36,8 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 }
 
 impl<W: Wire> Machine<W> {
-    /// Tells everyone that this endpoint leaves, and waits until they know, and all that was sent has been taken over; no longer than
-    /// the settings say for those who do not answer.
+    /// Tells everyone that this endpoint leaves, and waits until they know, and all that was sent has been taken
+    /// over; no longer than the settings say for those who do not answer.
     fn announce_departure(&mut self, how: Departure, clock: &Clock) {
         self.pay_all();
         self.departing = true;
@@ -54,7 +54,8 @@ impl<W: Wire> Machine<W> {
         loop {
             self.set_time(|| clock.now());
             self.progress();
-            // The last word follows when nothing else is under way; who has left meanwhile gets an answer in its place.
+            // The last word follows when nothing else is under way; who has left meanwhile gets an answer in its
+            // place.
             untold.retain(|&to| {
                 let active = self.known_status(to) == PeerStatus::Active;
                 if active && self.peers.known(to).is_some_and(PeerState::is_busy) {
@@ -351,7 +352,8 @@ impl<W: Wire> Machine<W> {
         self.faulty.losses(self.left, |peer| self.told_status(peer.0))
     }
 
-    /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits now and then.
+    /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits
+    /// now and then.
     fn poll(&mut self, budget: usize) -> (Option<Delivery>, bool) {
         self.turns += 1;
         self.asleep = false;
@@ -379,7 +381,8 @@ impl<W: Wire> Machine<W> {
         self.has_news()
     }
 
-    /// Whether a sleep on the wire's descriptor may begin: nothing is there or left to do that it would not tell of.
+    /// Whether a sleep on the wire's descriptor may begin: nothing is there or left to do that it would not tell
+    /// of.
     pub(super) fn may_sleep(&mut self) -> bool {
         let idle = self.unposted.is_empty() && self.waiting.is_empty() && self.answers.is_empty();
         idle && self.probing.is_empty() && self.asides.is_empty() && self.wire.may_sleep()

@@ -1,4 +1,5 @@
-//! Passing time: how patiently an endpoint asks its wire before it sleeps, what wakes it, and what others know of the ends of ranks.
+//! Passing time: how patiently an endpoint asks its wire before it sleeps, what wakes it, and what others know of
+//! the ends of ranks.
 
 use super::Machine;
 use crate::wire::Wire;
@@ -18,11 +19,12 @@ use std::time::Duration;
 /// Fruitless questions in a row before giving the processor away.
 const SPINS: u32 = 200;
 const YIELDS: u32 = 50;
-/// The first sleep and the longest: a wire that progresses only when it is called keeps its peers waiting meanwhile.
+/// The first sleep and the longest: a wire that progresses only when it is called keeps its peers waiting
+/// meanwhile.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_micros(500);
-/// The longest sleep on the wire's descriptor: some providers have timers that it does not tell of, such as those after which they send
-/// again.
+/// The longest sleep on the wire's descriptor: some providers have timers that it does not tell of, such as those
+/// after which they send again.
 pub(super) const LONGEST_ON_WIRE: Duration = Duration::from_millis(20);
 
 /// What to do after a fruitless try.
@@ -228,9 +230,10 @@ pub struct FailureNotifier {
 }
 
 impl FailureNotifier {
-    /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its next poll, and is
-    /// woken if it waits. Only the first end of a rank counts, and its own departure counts more. Nothing happens if the job has no such
-    /// rank, if it is the endpoint's own, or if the endpoint is no more. Does not block; allocates a few bytes.
+    /// Tells that a rank is lost, for this reason; usually [`LossCause::Died`]. The program learns of it with its
+    /// next poll, and is woken if it waits. Only the first end of a rank counts, and its own departure counts
+    /// more. Nothing happens if the job has no such rank, if it is the endpoint's own, or if the endpoint is no
+    /// more. Does not block; allocates a few bytes.
     pub fn lost(&self, rank: Rank, cause: LossCause) {
         let Some(notices) = self.notices.upgrade() else { return };
         notices.line.lock().unwrap_or_else(PoisonError::into_inner).push((rank, cause));

@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `abi` | structs, tables of functions, constants |
+//! | `environment` | a setting of a provider that only the environment can make |
 //! | `library` | the library: where it is searched, and its few symbols |
 //! | `info` | what providers offer |
 //! | `port` | an endpoint with all it needs: the [`Wire`](crate::wire::Wire) of libfabric |
@@ -10,12 +11,14 @@
 mod abi;
 #[cfg(test)]
 mod abi_tests;
+mod environment;
 mod info;
 mod library;
 mod port;
 #[cfg(test)]
 mod port_tests;
 
+pub use environment::limit_provider_buffers;
 pub(crate) use info::{Infos, Query};
 pub(crate) use library::Library;
 pub use port::Port;

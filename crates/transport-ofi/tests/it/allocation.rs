@@ -1,5 +1,5 @@
-//! Nothing is allocated per message: two ranks send each other every kind of message while an allocator counts what their threads ask
-//! for. What the provider asks for is its own affair: it does not use this allocator.
+//! Nothing is allocated per message: two ranks send each other every kind of message while an allocator counts
+//! what their threads ask for. What the provider asks for is its own affair: it does not use this allocator.
 
 use am_conformance::{Exchange, allocations};
 use std::time::Duration;
@@ -27,7 +27,8 @@ fn messages_allocate_nothing() {
             let job = &job;
             scope.spawn(move || {
                 let mut talk = Exchange::attach(job.join(rank).unwrap());
-                // Queues and spare memory grow to what is ever under way: most of it while a rank is absent and its helper takes in.
+                // Queues and spare memory grow to what is ever under way: most of it while a rank is absent and
+                // its helper takes in.
                 for absent in 0..2 {
                     talk.endpoint().barrier().unwrap();
                     if rank == absent {
