@@ -1,7 +1,7 @@
 //! Reproduces published figures on the simulated machines, and says how far off each one is.
 //!
 //! ```text
-//! cargo run --release --example figures -- extoll             # every figure; plots, CSV and JSON in target/figures
+//! cargo run --release --example figures -- extoll             # every figure: plots, CSV, JSON in target/figures
 //! cargo run --release --example figures -- extoll --quick     # the same lines from fewer points
 //! cargo run --release --example figures -- sci                # SCI's
 //! cargo run --release --example figures -- portals            # Portals'

@@ -1,7 +1,7 @@
 //! HPCC RandomAccess over active messages between real processes.
 //!
 //! ```text
-//! cargo run --release --example random_access                        # 2^25 words on two ranks, updates aggregated in Medium messages
+//! cargo run --release --example random_access                        # 2^25 words on two ranks, in Mediums
 //! cargo run --release --example random_access -- --variant short     # one message for each update
 //! cargo run --release --example random_access -- --help
 //! ```

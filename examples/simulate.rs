@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release --example simulate -- --machine my.toml --measure latency --svg latency.svg
-//! cargo run --release --example simulate -- --machine my.toml --pattern uniform --sweep load=0.1..1.0 --csv out.csv
+//! cargo run --release --example simulate -- --machine my.toml --pattern uniform --sweep load=0.1..1.0 --csv o.csv
 //! cargo run --release --example simulate -- --machine loggopsim --goal schedule.goal --json
 //! cargo run --release --example simulate -- --help
 //! ```

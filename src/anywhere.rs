@@ -1,8 +1,8 @@
-//! One entry point for every backend: the same program between processes, in threads of one process, and on simulated
-//! machines, chosen by a flag or by `AM_BACKEND`.
+//! One entry point for every backend: the same program between processes, in threads of one process, and on
+//! simulated machines, chosen by a flag or by `AM_BACKEND`.
 //!
-//! A rank's part is a generic function, so that each backend runs it at its own speed. It gets a [`Joining`]: the limits are
-//! known, the handlers are registered then.
+//! A rank's part is a generic function, so that each backend runs it at its own speed. It gets a [`Joining`]: the
+//! limits are known, the handlers are registered then.
 //!
 //! ```no_run
 //! use active_messages::anywhere::{self, Part, Program};
@@ -48,11 +48,12 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::thread;
 
-/// What a rank's part of a program returns. An error makes the program end with 1, and the other ranks learn of it.
+/// What a rank's part of a program returns. An error makes the program end with 1, and the other ranks learn of
+/// it.
 pub type Part = Result<(), Box<dyn Error>>;
 
-/// A program for any backend. Every rank runs [`Program::rank`]; ranks of processes have a value each, ranks of threads and of
-/// simulations share one.
+/// A program for any backend. Every rank runs [`Program::rank`]; ranks of processes have a value each, ranks of
+/// threads and of simulations share one.
 pub trait Program: Sync + 'static {
     /// Runs one rank.
     ///
@@ -170,8 +171,8 @@ pub struct Options {
     pub default_ranks: u32,
     /// Size in bytes of every rank's segment; 0 on a simulated machine stands for its conduit's own.
     pub segment_bytes: usize,
-    /// The machine of [`Backend::Sim`]: a TOML file, or the name of a machine that is built in; without one, what `AM_MACHINE`
-    /// says. Without `ranks` it has as many as it says itself.
+    /// The machine of [`Backend::Sim`]: a TOML file, or the name of a machine that is built in; without one, what
+    /// `AM_MACHINE` says. Without `ranks` it has as many as it says itself.
     pub machine: Option<PathBuf>,
     /// Whether ranks that are processes go on when one of them has died; else they are ended soon after.
     pub keep_going: bool,
@@ -222,8 +223,9 @@ impl Options {
         self
     }
 
-    /// Takes `--backend NAME`, `--machine FILE` and `--ranks N` out of a program's arguments, the first of which is the program itself;
-    /// returns the others. `--help` is left to the program, and so is `--` with all that follows it.
+    /// Takes `--backend NAME`, `--machine FILE` and `--ranks N` out of a program's arguments, the first of which
+    /// is the program itself; returns the others. `--help` is left to the program, and so is `--` with all that
+    /// follows it.
     ///
     /// # Errors
     /// A flag without its value, or a value that there cannot be.
@@ -280,8 +282,8 @@ impl Options {
         }
     }
 
-    /// Ranks that the program will have where it starts them itself; those of a machine that there cannot be are told when
-    /// the program is to run.
+    /// Ranks that the program will have where it starts them itself; those of a machine that there cannot be are
+    /// told when the program is to run.
     fn expected(&self) -> u32 {
         #[cfg(feature = "sim")]
         if self.ranks.is_none()
@@ -319,8 +321,8 @@ impl Options {
     }
 }
 
-/// Runs a program whose only flags are `--backend`, `--machine` and `--ranks`. Returns its exit code: 0, 1 if a rank failed, 2 for wrong
-/// arguments; between processes, the code of the rank that failed first.
+/// Runs a program whose only flags are `--backend`, `--machine` and `--ranks`. Returns its exit code: 0, 1 if a
+/// rank failed, 2 for wrong arguments; between processes, the code of the rank that failed first.
 pub fn main(program: impl Program) -> ExitCode {
     main_with(Options::new(), program)
 }
@@ -369,14 +371,15 @@ pub fn run(options: Options, program: impl Program) -> ExitCode {
     }
 }
 
-/// What the ranks between processes have from [`launch::run`]: the check of the environment, `AM_TIMEOUT` where time is the
-/// clock's, reports on SIGQUIT, a quiet end when nobody reads the output.
+/// What the ranks between processes have from [`launch::run`]: the check of the environment, `AM_TIMEOUT` where
+/// time is the clock's, reports on SIGQUIT, a quiet end when nobody reads the output.
 fn prepare(backend: Backend) -> Result<(), Usage> {
     crate::transports::register();
     am_launch::prepare_alone(backend != Backend::Loopback).map_err(|error| Usage(error.to_string()))
 }
 
-/// Refuses a backend that runs all ranks in one process where a launcher has started several: each would run all of them.
+/// Refuses a backend that runs all ranks in one process where a launcher has started several: each would run all
+/// of them.
 fn alone(backend: Backend) -> Result<(), Usage> {
     match launch::started_as() {
         Ok(Some((rank, ranks @ 2.., by))) => Err(Usage(format!(

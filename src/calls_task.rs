@@ -1,4 +1,5 @@
-//! Calls of a rank whose program runs on tokio, or on another executor: from the job to a caller and the task that serves it.
+//! Calls of a rank whose program runs on tokio, or on another executor: from the job to a caller and the task that
+//! serves it.
 
 use crate::job::{JobAttachError, JobTransport, RankJob};
 use am_async::{CallConfig, Caller, Calls, Driver, Methods, drive};
@@ -24,11 +25,12 @@ pub enum CallsAttachError {
 }
 
 impl RankJob {
-    /// Attaches for calls alone, from a program on tokio: a [`Caller`] that any task calls through, and the task that serves the endpoint,
-    /// which is to be spawned. `world` is the state that methods work on. The driver needs neither timers nor input and output of the
-    /// runtime, and any other executor will do as well.
+    /// Attaches for calls alone, from a program on tokio: a [`Caller`] that any task calls through, and the task
+    /// that serves the endpoint, which is to be spawned. `world` is the state that methods work on. The driver
+    /// needs neither timers nor input and output of the runtime, and any other executor will do as well.
     ///
-    /// Collective as [`RankJob::attach`], and blocks like that: call it before the runtime runs, or in `spawn_blocking`.
+    /// Collective as [`RankJob::attach`], and blocks like that: call it before the runtime runs, or in
+    /// `spawn_blocking`.
     ///
     /// ```no_run
     /// use active_messages::calls::{Failure, Methods};

@@ -21,11 +21,12 @@ pub type FarTransport = Udp<ShmMemory>;
 /// What leads to the ranks that shared memory does not reach: UDP or libfabric.
 #[cfg(feature = "ofi")]
 pub type FarTransport = Select<Udp<ShmMemory>, transport_ofi::Ofi<ShmMemory>>;
-/// What [`RankJob::attach`] hands a program: shared memory to the ranks that it reaches, another transport to the others, chosen per peer.
+/// What [`RankJob::attach`] hands a program: shared memory to the ranks that it reaches, another transport to the
+/// others, chosen per peer.
 pub type JobTransport = Select<Shm, FarTransport>;
 
-/// The job that this process is a rank of: its [`Bootstrap`], which says who and where the ranks are, and the transports that lead to
-/// them.
+/// The job that this process is a rank of: its [`Bootstrap`], which says who and where the ranks are, and the
+/// transports that lead to them.
 #[derive(Debug)]
 pub struct RankJob {
     bootstrap: Bootstrap,
@@ -136,7 +137,8 @@ pub enum JobAttachError {
 
 impl RankJob {
     /// Joins the job that the environment describes, or returns `None` if no launcher started this process.
-    /// [`Bootstrap::from_environment`] has the details. With `AM_TRANSPORT=list` it says what this machine has, and ends the process.
+    /// [`Bootstrap::from_environment`] has the details. With `AM_TRANSPORT=list` it says what this machine has,
+    /// and ends the process.
     ///
     /// # Errors
     /// As there, and [`RankError::Environment`] if `AM_TRANSPORT` asks for what can't reach all ranks.
@@ -171,12 +173,13 @@ impl RankJob {
         })
     }
 
-    /// Attaches an endpoint of this rank: the transport for an [`Endpoint`](crate::Endpoint), whatever the job spans.
+    /// Attaches an endpoint of this rank: the transport for an [`Endpoint`](crate::Endpoint), whatever the job
+    /// spans.
     ///
-    /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say otherwise. With the
-    /// feature `ofi`, `ofi` and `shm+ofi` choose libfabric in UDP's place; `ofi:tcp` names its provider. The
-    /// first call of a rank is collective: it returns when every rank has attached an endpoint or ended. UDP's settings come from the
-    /// environment (`AM_UDP_PROTECTION` and the like).
+    /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say
+    /// otherwise. With the feature `ofi`, `ofi` and `shm+ofi` choose libfabric in UDP's place; `ofi:tcp` names its
+    /// provider. The first call of a rank is collective: it returns when every rank has attached an endpoint or
+    /// ended. UDP's settings come from the environment (`AM_UDP_PROTECTION` and the like).
     ///
     /// # Errors
     /// [`JobAttachError`].
@@ -243,8 +246,8 @@ impl RankJob {
         Ok(udp)
     }
 
-    /// Joins the shared memory of this host's ranks: the transport for an endpoint of a job on one host, as fast as can be. Collective
-    /// as [`attach`](Self::attach), which works for every job.
+    /// Joins the shared memory of this host's ranks: the transport for an endpoint of a job on one host, as fast
+    /// as can be. Collective as [`attach`](Self::attach), which works for every job.
     ///
     /// # Errors
     /// [`JobAttachError`]; [`JobAttachError::NotShared`] if the job has ranks that shared memory does not lead to.
@@ -314,7 +317,8 @@ impl RankJob {
         }
     }
 
-    /// Meets the other ranks: exchanges addresses and the sizes of segments, and shares memory with the ranks of this host.
+    /// Meets the other ranks: exchanges addresses and the sizes of segments, and shares memory with the ranks of
+    /// this host.
     fn meet(&self, segment_bytes: u64) -> Result<Prepared, JobAttachError> {
         let address = self.hosts()[self.host_of(self.rank()) as usize].address;
         let far = self.far();
@@ -344,7 +348,8 @@ impl RankJob {
         Ok(Prepared { segment_bytes, near, far, own: None })
     }
 
-    /// The memory that the ranks of this host share: the first of them that lives makes it and hands it to the others.
+    /// The memory that the ranks of this host share: the first of them that lives makes it and hands it to the
+    /// others.
     fn share(&self, parts: &[Option<Part>]) -> Result<(Arc<Job>, u32), JobAttachError> {
         const LABEL: &str = "shm";
         let me = self.rank();
@@ -441,7 +446,8 @@ impl Deref for RankJob {
     }
 }
 
-/// What a rank tells all others when it attaches, as text: the bytes of its segment, and its UDP addresses, one per endpoint.
+/// What a rank tells all others when it attaches, as text: the bytes of its segment, and its UDP addresses, one
+/// per endpoint.
 #[derive(Debug, PartialEq, Eq)]
 struct Part {
     segment_bytes: u64,

@@ -1,11 +1,11 @@
-//! How a program's ranks are started or start themselves ([`am_launch`]), and how they attach: [`run`] hands every rank a
-//! [`RankJob`], whose [`attach`](RankJob::attach) is the way into the job.
+//! How a program's ranks are started or start themselves ([`am_launch`]), and how they attach: [`run`] hands every
+//! rank a [`RankJob`], whose [`attach`](RankJob::attach) is the way into the job.
 //!
-//! What the ranks talk over is chosen here, from a list by priority ([`TransportChoice`]): [`am_launch`] knows no transport. The
-//! variables `AM_SHM_RING_CELLS` and `AM_SHM_RING_BYTES` set the sizes of all rings between two endpoints in shared memory, in
-//! messages and payload bytes, each a power of two; without them they follow from the number of ranks.
-//! [`UdpConfig::VARIABLES`](crate::udp::UdpConfig::VARIABLES) has those of UDP. With `AM_TRANSPORT=list` a program says what its machine
-//! has and what would be taken, and ends.
+//! What the ranks talk over is chosen here, from a list by priority ([`TransportChoice`]): [`am_launch`] knows no
+//! transport. The variables `AM_SHM_RING_CELLS` and `AM_SHM_RING_BYTES` set the sizes of all rings between two
+//! endpoints in shared memory, in messages and payload bytes, each a power of two; without them they follow from
+//! the number of ranks. [`UdpConfig::VARIABLES`](crate::udp::UdpConfig::VARIABLES) has those of UDP. With
+//! `AM_TRANSPORT=list` a program says what its machine has and what would be taken, and ends.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -23,7 +23,8 @@ pub use am_launch::{
 pub use crate::job::{FarTransport, JobAttachError, JobTransport, RankJob};
 pub use crate::transports::{Carrier, TransportChoice, TransportOptions};
 
-/// Runs `program` as one rank of a job, however this process was started: [`am_launch::run`] has all about that, and about exit codes.
+/// Runs `program` as one rank of a job, however this process was started: [`am_launch::run`] has all about that,
+/// and about exit codes.
 ///
 /// ```no_run
 /// use active_messages::prelude::*;

@@ -1,7 +1,9 @@
-//! **Active messages over pluggable network interfaces.** A message names a handler that runs at its destination and may
-//! reply once; the same program runs between processes of one host, between hosts, and on simulated machines.
+//! **Active messages over pluggable network interfaces.** A message names a handler that runs at its destination
+//! and may reply once; the same program runs between processes of one host, between hosts, and on simulated
+//! machines.
 //!
-//! This crate is the front door: it re-exports the family, and chooses the transports of a program's ranks ([`launch`]).
+//! This crate is the front door: it re-exports the family, and chooses the transports of a program's ranks
+//! ([`launch`]).
 //!
 //! | module | what it is |
 //! |---|---|
@@ -28,17 +30,18 @@
 //!
 //! # Which backend
 //!
-//! * [`shm`] between processes (or threads) of one host: a Short round trip costs about one cache-line transfer each way.
-//! * [`udp`] between hosts: authenticated, encrypted, congestion-controlled. [`Select`] joins it with [`shm`] for the
-//!   ranks of the same host.
-//! * `extoll` to see what a program does on up to thousands of nodes with a published machine's timing, deterministically and
-//!   with faults on demand. The feature `sim` brings the simulators.
+//! * [`shm`] between processes (or threads) of one host: a Short round trip costs about one cache-line transfer
+//!   each way.
+//! * [`udp`] between hosts: authenticated, encrypted, congestion-controlled. [`Select`] joins it with [`shm`] for
+//!   the ranks of the same host.
+//! * `extoll` to see what a program does on up to thousands of nodes with a published machine's timing,
+//!   deterministically and with faults on demand. The feature `sim` brings the simulators.
 //! * [`loopback`] where a program, a test or a documentation example wants no processes at all.
 //!
 //! # Example
 //!
-//! Every rank adds its number to a sum on rank 0. Started plainly, the program starts its own ranks by running itself again;
-//! under `amrun`, `mpirun` or `srun` it is one of theirs.
+//! Every rank adds its number to a sum on rank 0. Started plainly, the program starts its own ranks by running
+//! itself again; under `amrun`, `mpirun` or `srun` it is one of theirs.
 //!
 //! ```no_run
 //! use active_messages::prelude::*;
@@ -103,7 +106,8 @@ pub use {
     portals_sim as portals, sci_sim as sci,
 };
 
-/// What those need who write a transport, or ask one for more than an endpoint tells: the contract, and the types that only it has.
+/// What those need who write a transport, or ask one for more than an endpoint tells: the contract, and the types
+/// that only it has.
 pub mod transport {
     pub use am_core::transport::*;
     pub use am_core::{AnyMemory, Memory, Peer, Shape};

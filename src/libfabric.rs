@@ -11,8 +11,8 @@ use transport_shm::JoinOptions;
 use crate::job::{JobAttachError, RankJob};
 use crate::transports::{Carrier, TransportChoice, provider, variable};
 
-/// What the endpoints of a rank share that talk over libfabric alone, once the first one has attached: the bytes of their segment, and
-/// whom they have met.
+/// What the endpoints of a rank share that talk over libfabric alone, once the first one has attached: the bytes
+/// of their segment, and whom they have met.
 #[derive(Debug, Default)]
 pub(crate) struct Fabric(Mutex<Option<(u64, Met<OfiMemory>)>>);
 
@@ -27,12 +27,14 @@ pub(crate) struct Met<M: Memory> {
 }
 
 impl RankJob {
-    /// Attaches an endpoint of this rank over libfabric, to all ranks: the transport for an [`Endpoint`](crate::Endpoint). `AM_FABRIC` and
-    /// the other variables of [`OfiConfig::from_environment`] choose the provider. The first call of a rank is collective: it returns when
-    /// every rank has called it or ended.
+    /// Attaches an endpoint of this rank over libfabric, to all ranks: the transport for an
+    /// [`Endpoint`](crate::Endpoint). `AM_FABRIC` and the other variables of [`OfiConfig::from_environment`]
+    /// choose the provider. The first call of a rank is collective: it returns when every rank has called it or
+    /// ended.
     ///
     /// # Errors
-    /// [`JobAttachError::Ofi`] if there is no library or no provider that leads to all ranks, and as [`attach`](Self::attach).
+    /// [`JobAttachError::Ofi`] if there is no library or no provider that leads to all ranks, and as
+    /// [`attach`](Self::attach).
     pub fn ofi(&self, options: JoinOptions) -> Result<Ofi, JobAttachError> {
         let JoinOptions { endpoint, segment_bytes, .. } = options;
         let (bytes, endpoints) = (segment_bytes as u64, self.endpoints());
@@ -69,7 +71,8 @@ impl RankJob {
         let open = |_| Opened::with_segment(&config, peers, segment.clone());
         // A rank that cannot open tells the others by leaving: they do not wait for it.
         let opened = (0..endpoints).map(open).collect::<Result<Vec<_>, _>>()?;
-        // Any number will do, as long as all ranks take the same and other jobs another: the first living rank's process id and time.
+        // Any number will do, as long as all ranks take the same and other jobs another: the first living rank's
+        // process id and time.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let tag = std::process::id() ^ now.subsec_nanos().rotate_left(7);
         let lines: Vec<String> = std::iter::once(tag.to_string()).chain(opened.iter().map(Opened::card)).collect();
@@ -120,7 +123,8 @@ fn config(lookup: Lookup<'_>) -> Result<OfiConfig, transport_ofi::OfiError> {
     })
 }
 
-/// Whether the variables of libfabric's transport make sense, and, where it is asked for, whether there is a provider.
+/// Whether the variables of libfabric's transport make sense, and, where it is asked for, whether there is a
+/// provider.
 pub(crate) fn check(lookup: Lookup<'_>) -> Result<(), String> {
     let config = config(lookup).map_err(|error| error.to_string())?;
     if TransportChoice::read(lookup).is_ok_and(|choice| choice.has(Carrier::Ofi)) {

@@ -26,8 +26,8 @@ pub type JobUniverse = Universe<JobTransport, P2p>;
 /// Bytes of segments, which long messages are written to.
 const SEGMENT: usize = 32 << 20;
 
-/// Joins the job that this process was started for, by `amrun`, `mpirun` or `srun`. `None` if nothing can be joined, which it prints:
-/// outside a job, or where another rank is lost. Collective; blocks.
+/// Joins the job that this process was started for, by `amrun`, `mpirun` or `srun`. `None` if nothing can be
+/// joined, which it prints: outside a job, or where another rank is lost. Collective; blocks.
 pub fn initialize() -> Option<JobUniverse> {
     join().inspect_err(|error| eprintln!("the job cannot be joined: {error}")).ok()
 }

@@ -1,4 +1,5 @@
-//! Which transports a job uses: what the user asks for, what each pair of ranks gets, and the settings in the environment.
+//! Which transports a job uses: what the user asks for, what each pair of ranks gets, and the settings in the
+//! environment.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,8 +56,8 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// What the ranks of a job shall talk over: a list of carriers, of which each pair of ranks uses the first that leads from one to the
-/// other.
+/// What the ranks of a job shall talk over: a list of carriers, of which each pair of ranks uses the first that
+/// leads from one to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
     /// Shared memory between ranks of one host, UDP between hosts.
@@ -192,13 +193,15 @@ impl fmt::Display for TransportChoice {
     }
 }
 
-/// Options of transports for those who start ranks. They are variables in the environment of the ranks that are started.
+/// Options of transports for those who start ranks. They are variables in the environment of the ranks that are
+/// started.
 pub trait TransportOptions: Sized {
     /// Sets a variable of the ranks.
     #[must_use]
     fn variable(self, key: &'static str, value: String) -> Self;
 
-    /// What the ranks talk over; wins over `AM_TRANSPORT`. Ranks that somebody else started talk over what that launcher was told.
+    /// What the ranks talk over; wins over `AM_TRANSPORT`. Ranks that somebody else started talk over what that
+    /// launcher was told.
     #[must_use]
     fn transport(self, choice: impl Into<Option<TransportChoice>>) -> Self {
         match choice.into() {
@@ -207,8 +210,8 @@ pub trait TransportOptions: Sized {
         }
     }
 
-    /// The sizes of all rings between two endpoints in shared memory, in cells and payload bytes, unless they follow from the number
-    /// of ranks. Each is a power of two.
+    /// The sizes of all rings between two endpoints in shared memory, in cells and payload bytes, unless they
+    /// follow from the number of ranks. Each is a power of two.
     #[must_use]
     fn rings(self, cells: Option<usize>, bytes: Option<usize>) -> Self {
         [(RING_CELLS, cells), (RING_BYTES, bytes)].into_iter().fold(self, |options, (key, size)| match size {

@@ -1,4 +1,5 @@
-//! Runs the hello example over libfabric as a user does, chosen by `AM_TRANSPORT`; skipped, and said so, where the library is missing.
+//! Runs the hello example over libfabric as a user does, chosen by `AM_TRANSPORT`; skipped, and said so, where the
+//! library is missing.
 //!
 //! `cargo test` builds the examples first; `cargo test --test libfabric` alone takes the one built last.
 

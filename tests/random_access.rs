@@ -1,4 +1,5 @@
-//! Runs the RandomAccess example as a user does: the built program, with ranks as processes, judged by what it prints.
+//! Runs the RandomAccess example as a user does: the built program, with ranks as processes, judged by what it
+//! prints.
 //!
 //! `cargo test` builds the examples first; `cargo test --test random_access` alone takes the one built last.
 

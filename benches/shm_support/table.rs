@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::mapping::{Shared, prefetch};
 use lab::random_access::hpcc;
 
-/// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from 32 to 128.
+/// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from
+/// 32 to 128.
 const PREFETCH_DISTANCE: usize = 64;
 /// Indices of one batch.
 pub(crate) const BATCH: usize = 1 << 12;

@@ -6,8 +6,8 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Reads the flags of a program: `--backend`, `--machine`, `--ranks`, `--json`, `--help`, and its own numbers and names, each
-/// with a default.
+/// Reads the flags of a program: `--backend`, `--machine`, `--ranks`, `--json`, `--help`, and its own numbers and
+/// names, each with a default.
 ///
 /// What is wrong with them is told when the program is to run, so that flags are read without error handling.
 ///

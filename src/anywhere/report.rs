@@ -10,10 +10,10 @@ use std::fmt::{self, Display, Write};
 /// use active_messages::Span;
 /// use active_messages::anywhere::Report;
 ///
-/// let report = Report::new("histogram", 4, Span::from_millis(500)).work(1e6, "updates/s").with("bins", 1024);
+/// let report = Report::new("loop", 4, Span::from_millis(500)).work(1e6, "updates/s").with("bins", 1024);
 /// assert_eq!(
 ///     report.json(),
-///     r#"{"program":"histogram","ranks":4,"seconds":0.5,"rate":2000000,"unit":"updates/s","errors":0,"bins":1024}"#
+///     r#"{"program":"loop","ranks":4,"seconds":0.5,"rate":2000000,"unit":"updates/s","errors":0,"bins":1024}"#
 /// );
 /// ```
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! Buffers that go round: requests and answers are kept in memory that was used before, so that calls allocate nothing after a while.
+//! Buffers that go round: requests and answers are kept in memory that was used before, so that calls allocate
+//! nothing after a while.
 
 use std::cell::RefCell;
 
@@ -76,8 +77,9 @@ pub(crate) fn take_filled(bytes: usize) -> Vec<u8> {
     buffer
 }
 
-/// Makes room in an empty buffer for an answer of one message, in one that goes round if it has no memory. Sizes are powers of two, as
-/// those of buffers that are written into piece by piece, so that none outgrows the short ones.
+/// Makes room in an empty buffer for an answer of one message, in one that goes round if it has no memory. Sizes
+/// are powers of two, as those of buffers that are written into piece by piece, so that none outgrows the short
+/// ones.
 #[inline]
 pub(crate) fn make_room(buffer: &mut Vec<u8>, bytes: usize) {
     if buffer.capacity() == 0 && bytes != 0 {

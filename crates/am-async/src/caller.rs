@@ -81,14 +81,15 @@ impl Caller {
         &self.shared
     }
 
-    /// A caller whose calls end with [`CallError::TimedOut`] when they have taken so long. The time counts from when the endpoint first
-    /// sees the call, travels with it, and includes waiting for others.
+    /// A caller whose calls end with [`CallError::TimedOut`] when they have taken so long. The time counts from
+    /// when the endpoint first sees the call, travels with it, and includes waiting for others.
     #[must_use]
     pub fn timeout(&self, timeout: Span) -> Self {
         Self { timeout: Some(timeout), ..self.clone() }
     }
 
-    /// A caller whose calls end with [`CallError::TimedOut`] at a time of the endpoint, or at this caller's deadline if that is earlier.
+    /// A caller whose calls end with [`CallError::TimedOut`] at a time of the endpoint, or at this caller's
+    /// deadline if that is earlier.
     #[must_use]
     pub fn deadline(&self, at: Instant) -> Self {
         self.clone().within(Some(at))
@@ -112,7 +113,8 @@ impl Caller {
         self
     }
 
-    /// A caller whose calls are children of a span, maybe of another system's; see [`CallConfig::tracing`](crate::CallConfig).
+    /// A caller whose calls are children of a span, maybe of another system's; see
+    /// [`CallConfig::tracing`](crate::CallConfig).
     #[cfg(feature = "tracing")]
     #[must_use]
     pub fn traced(&self, span: crate::TraceContext) -> Self {
@@ -148,9 +150,10 @@ impl Caller {
         Ok((key, span))
     }
 
-    /// Calls a method: the future yields the answer. The call is made now, whether the future is polled or not; dropping it cancels
-    /// the call. Calls of one caller to one rank are sent in the order in which they were made. Where as many are under way as
-    /// [`CallConfig`](crate::CallConfig) allows, further ones wait. Does not block; allocates only until buffers have been used.
+    /// Calls a method: the future yields the answer. The call is made now, whether the future is polled or not;
+    /// dropping it cancels the call. Calls of one caller to one rank are sent in the order in which they were
+    /// made. Where as many are under way as [`CallConfig`](crate::CallConfig) allows, further ones wait. Does not
+    /// block; allocates only until buffers have been used.
     ///
     /// What can be wrong is the future's to tell.
     pub fn call<M: Callable>(&self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
@@ -173,7 +176,8 @@ impl Caller {
     /// [`Caller::call`], unless the call would wait for others.
     ///
     /// # Errors
-    /// [`CallError::Busy`] if as many calls are under way as may be, and what `call` fails with before anything is sent.
+    /// [`CallError::Busy`] if as many calls are under way as may be, and what `call` fails with before anything is
+    /// sent.
     pub fn try_call<M: Callable>(
         &self,
         to: impl Destination,
@@ -201,10 +205,10 @@ impl Caller {
         Ok(())
     }
 
-    /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer in time. This caller's
-    /// [timeout](Caller::timeout) and [deadline](Caller::deadline) are those of all attempts together, with the pauses between them.
-    /// Each attempt is a call of its own where calls are counted, and where this caller's are part of no span, a
-    /// trace of its own.
+    /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer
+    /// in time. This caller's [timeout](Caller::timeout) and [deadline](Caller::deadline) are those of all
+    /// attempts together, with the pauses between them. Each attempt is a call of its own where calls are counted,
+    /// and where this caller's are part of no span, a trace of its own.
     ///
     /// # Errors
     /// As a call's, of the last attempt. The loss of the callee ends the attempts.
@@ -244,7 +248,8 @@ impl Caller {
     }
 
     /// Calls a method that answers any number of times. Answers come as they are taken: the callee waits when
-    /// [`CallConfig::stream_window`](crate::CallConfig::stream_window) of them have not been. Dropping the stream cancels the call.
+    /// [`CallConfig::stream_window`](crate::CallConfig::stream_window) of them have not been. Dropping the stream
+    /// cancels the call.
     pub fn stream<Q, R, E>(
         &self,
         to: impl Destination,
@@ -274,7 +279,8 @@ impl Caller {
         }
     }
 
-    /// Ends after some time of the endpoint; of the machine, if it is simulated. Dropping it leaves nothing behind.
+    /// Ends after some time of the endpoint; of the machine, if it is simulated. Dropping it leaves nothing
+    /// behind.
     pub fn sleep(&self, span: Span) -> Sleep {
         self.sleep_until(Due::After(span))
     }
@@ -283,8 +289,9 @@ impl Caller {
         Sleep { shared: Arc::clone(&self.shared), due, key: None }
     }
 
-    /// What the endpoint has counted of its calls, as a caller and as a callee, if [`CallConfig`](crate::CallConfig) asks for it. Any thread
-    /// may ask; a call that has just ended is timed when the endpoint has looked after it. Allocates.
+    /// What the endpoint has counted of its calls, as a caller and as a callee, if
+    /// [`CallConfig`](crate::CallConfig) asks for it. Any thread may ask; a call that has just ended is timed when
+    /// the endpoint has looked after it. Allocates.
     #[cfg(feature = "metrics")]
     pub fn metrics(&self) -> Option<crate::metrics::Metrics> {
         self.shared.meter.snapshot()
@@ -295,7 +302,8 @@ impl Caller {
         self.shared.table().under_way()
     }
 
-    /// Calls of this endpoint that are held: queued, under way, or ended without their futures having been polled since.
+    /// Calls of this endpoint that are held: queued, under way, or ended without their futures having been polled
+    /// since.
     pub fn held(&self) -> usize {
         self.shared.table().len()
     }

@@ -1,4 +1,5 @@
-//! The code of methods behind one interface: bytes in, bytes out, now or later. A panic of a method becomes its answer.
+//! The code of methods behind one interface: bytes in, bytes out, now or later. A panic of a method becomes its
+//! answer.
 
 use crate::context::{Context, Environment, Origin};
 use crate::method::{Aligned, PlainValue, decode, encode};

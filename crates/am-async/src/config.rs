@@ -6,35 +6,37 @@
 pub struct CallConfig {
     /// Calls of this rank under way to one peer, at least 1. More wait in the order in which they were made.
     pub calls_per_peer: u32,
-    /// Calls of this rank under way to all peers together, at least 1. Those of methods are among them: methods of different ranks that
-    /// call each other need as many as may wait for one another.
+    /// Calls of this rank under way to all peers together, at least 1. Those of methods are among them: methods of
+    /// different ranks that call each other need as many as may wait for one another.
     pub calls: u32,
-    /// Requests that this rank works on at a time, or whose answer it has not sent yet: those of `async` methods and streams, and those
-    /// whose request or answer is longer than one message. More are answered with [`CallError::Refused`](crate::CallError::Refused).
+    /// Requests that this rank works on at a time, or whose answer it has not sent yet: those of `async` methods
+    /// and streams, and those whose request or answer is longer than one message. More are answered with
+    /// [`CallError::Refused`](crate::CallError::Refused).
     pub tasks: u32,
     /// The longest request or answer, in bytes.
     pub max_bytes: u32,
-    /// Memory for long requests and long answers on their way to this rank, in bytes: one limit for both. Those for which there is no room
-    /// wait at their sender, in the order in which they were announced. A peer has at most half of what the others
-    /// leave, or one message: those of others go before what is beyond it.
+    /// Memory for long requests and long answers on their way to this rank, in bytes: one limit for both. Those
+    /// for which there is no room wait at their sender, in the order in which they were announced. A peer has at
+    /// most half of what the others leave, or one message: those of others go before what is beyond it.
     pub receive_bytes: u64,
-    /// Answers of a stream that may be under way to this rank before the first of them has been taken, at least 1; and answers of a
-    /// stream that may wait here for the network.
+    /// Answers of a stream that may be under way to this rank before the first of them has been taken, at least 1;
+    /// and answers of a stream that may wait here for the network.
     pub stream_window: u32,
-    /// Requests at least so long, in bytes, that [`Caller::call_each`](crate::Caller::call_each) has for five ranks or more go along a tree.
+    /// Requests at least so long, in bytes, that [`Caller::call_each`](crate::Caller::call_each) has for five
+    /// ranks or more go along a tree.
     pub tree_bytes: u32,
     /// Whether calls are counted and timed: [`Caller::metrics`](crate::Caller::metrics). Of the feature `metrics`.
     #[cfg(feature = "metrics")]
     pub metrics: bool,
-    /// Whether calls have spans that cross ranks: 32 bytes before each request say which call it belongs to. All ranks have the same; those
-    /// that differ fail to attach. Of the feature `tracing`.
+    /// Whether calls have spans that cross ranks: 32 bytes before each request say which call it belongs to. All
+    /// ranks have the same; those that differ fail to attach. Of the feature `tracing`.
     #[cfg(feature = "tracing")]
     pub tracing: bool,
 }
 
 impl CallConfig {
-    /// 1024 calls per peer, 8192 in all, 4096 tasks, requests and answers of up to 64 MiB, of which 128 MiB may be on their way, 32
-    /// answers of a stream, and trees for requests of 64 KiB.
+    /// 1024 calls per peer, 8192 in all, 4096 tasks, requests and answers of up to 64 MiB, of which 128 MiB may be
+    /// on their way, 32 answers of a stream, and trees for requests of 64 KiB.
     pub const fn new() -> Self {
         Self {
             calls_per_peer: 1024,
@@ -79,7 +81,8 @@ impl CallConfig {
         self
     }
 
-    /// Sets the memory for long requests and answers on their way to this rank, in bytes; one of them always has room.
+    /// Sets the memory for long requests and answers on their way to this rank, in bytes; one of them always has
+    /// room.
     #[must_use]
     pub const fn receive_bytes(mut self, bytes: u64) -> Self {
         self.receive_bytes = bytes;

@@ -97,9 +97,11 @@ impl<W> Environment<W> {
 pub struct Origin {
     /// Who called.
     pub source: Address,
-    /// The time that was left when the request came, if the call has a deadline. Deadlines travel as this, since the clocks of ranks differ.
+    /// The time that was left when the request came, if the call has a deadline. Deadlines travel as this, since
+    /// the clocks of ranks differ.
     pub left: Option<Span>,
-    /// The span of the work on the request, if calls have spans: [`CallConfig::tracing`](crate::CallConfig). Of the feature `tracing`.
+    /// The span of the work on the request, if calls have spans: [`CallConfig::tracing`](crate::CallConfig). Of
+    /// the feature `tracing`.
     #[cfg(feature = "tracing")]
     pub trace: Option<crate::TraceContext>,
 }
@@ -127,8 +129,8 @@ impl Origin {
 
 /// What an `async` method, or a future of [`Endpoint::run`](crate::CallEndpoint::run), works with.
 ///
-/// The state `W` of the rank is there between awaits: [`Context::with`] lends it to a closure, which can not wait, so that nothing
-/// holds it while another future runs.
+/// The state `W` of the rank is there between awaits: [`Context::with`] lends it to a closure, which can not wait,
+/// so that nothing holds it while another future runs.
 ///
 /// ```compile_fail,E0728
 /// # async fn method(context: am_async::Context<u64>) {
@@ -194,14 +196,14 @@ impl<W> Context<W> {
     /// Lends the rank's state to a closure.
     ///
     /// # Panics
-    /// If the state is lent already, to a closure that this one is called in, and where the endpoint is not polling: in a future that
-    /// was moved to another executor.
+    /// If the state is lent already, to a closure that this one is called in, and where the endpoint is not
+    /// polling: in a future that was moved to another executor.
     pub fn with<R>(&self, look: impl FnOnce(&mut W) -> R) -> R {
         self.environment.with(look)
     }
 
-    /// Where the request comes from; the rank itself, without a deadline, for a program's own futures. Calls that are made through
-    /// the context have its deadline.
+    /// Where the request comes from; the rank itself, without a deadline, for a program's own futures. Calls that
+    /// are made through the context have its deadline.
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -211,8 +213,8 @@ impl<W> Context<W> {
         self.deadline
     }
 
-    /// Has the endpoint poll a future of the program beside everything else, whenever it polls. Allocates. What is unfinished when the
-    /// endpoint leaves its job is dropped, and so is what is spawned afterwards.
+    /// Has the endpoint poll a future of the program beside everything else, whenever it polls. Allocates. What is
+    /// unfinished when the endpoint leaves its job is dropped, and so is what is spawned afterwards.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.environment.spawn(Box::pin(task));
     }

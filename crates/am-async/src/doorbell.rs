@@ -1,9 +1,10 @@
-//! The doorbell: how whoever has work for an endpoint, on any thread, tells it, and how the endpoint sleeps without missing that.
+//! The doorbell: how whoever has work for an endpoint, on any thread, tells it, and how the endpoint sleeps
+//! without missing that.
 //!
-//! The endpoint's side enters before it looks for work and leaves when it has found no more; a leave says whether the bell was rung
-//! meanwhile. A ring that comes while the endpoint is inside calls nobody: the leave sees it. A ring that comes later calls the waker,
-//! which ends the endpoint's sleep. Either the leave sees the ring, or the ring sees the leave: each side writes its own flag, then reads
-//! the other's, all sequentially consistent.
+//! The endpoint's side enters before it looks for work and leaves when it has found no more; a leave says whether
+//! the bell was rung meanwhile. A ring that comes while the endpoint is inside calls nobody: the leave sees it. A
+//! ring that comes later calls the waker, which ends the endpoint's sleep. Either the leave sees the ring, or the
+//! ring sees the leave: each side writes its own flag, then reads the other's, all sequentially consistent.
 
 #[cfg(all(test, am_loom))]
 use loom::sync::{Mutex, atomic::AtomicBool};
@@ -13,8 +14,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, atomic::AtomicBool};
 use std::task::Waker;
 
-/// Between a side's write and its look at the other's: sequentially consistent accesses need nothing there, but loom knows sequential
-/// consistency of fences alone.
+/// Between a side's write and its look at the other's: sequentially consistent accesses need nothing there, but
+/// loom knows sequential consistency of fences alone.
 #[inline(always)]
 fn between() {
     #[cfg(all(test, am_loom))]
@@ -78,7 +79,8 @@ impl Doorbell {
         self.rung.load(SeqCst)
     }
 
-    /// The endpoint looks no longer, unless it did before its last [`enter`](Self::enter). Whether the bell was rung meanwhile.
+    /// The endpoint looks no longer, unless it did before its last [`enter`](Self::enter). Whether the bell was
+    /// rung meanwhile.
     #[inline]
     pub(crate) fn leave(&self, before: bool) -> bool {
         if !before {
@@ -125,7 +127,8 @@ mod loom_tests {
         }
     }
 
-    /// The endpoint's side: looks for work, sleeps when there is none and nobody rang, and goes on until `due` items are done.
+    /// The endpoint's side: looks for work, sleeps when there is none and nobody rang, and goes on until `due`
+    /// items are done.
     fn serve(bell: &Doorbell, bed: &Bed, work: &AtomicU32, due: u32) {
         let mut done = 0;
         while done < due {

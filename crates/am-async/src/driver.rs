@@ -18,7 +18,8 @@ use std::time::Duration;
 /// Polls of the endpoint in one turn of the task, after which other tasks have theirs.
 const TURNS: usize = 32;
 
-/// The longest sleep of the task: how late it may notice that the endpoint's [stall report](am_core::stall::request) is requested.
+/// The longest sleep of the task: how late it may notice that the endpoint's [stall
+/// report](am_core::stall::request) is requested.
 const LONGEST: Span = Span::from_secs(1);
 
 /// Has a [`Driver`] end.
@@ -40,16 +41,19 @@ impl StopHandle {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DriverEnd<T: Transport, S> {
-    /// The endpoint, to be [finished](Endpoint::finish), which blocks: `tokio::task::spawn_blocking` is the place for that.
+    /// The endpoint, to be [finished](Endpoint::finish), which blocks: `tokio::task::spawn_blocking` is the place
+    /// for that.
     pub endpoint: Endpoint<T, S>,
-    /// What ended the driver, if it was not its [`StopHandle`]: the error of a handler of the program, or a bad message. Losses of ranks end it not.
+    /// What ended the driver, if it was not its [`StopHandle`]: the error of a handler of the program, or a bad
+    /// message. Losses of ranks end it not.
     pub error: Option<PollError>,
 }
 
-/// A future that serves an endpoint: a task of tokio, or of any other executor, that [`Caller`]s in other tasks, on any thread, call
-/// through. Between messages and calls it sleeps, until the transport calls its waker ([`Waiting::notify`](am_core::Waiting::notify)), a
-/// caller does, or something is due: for that a thread of the process waits, so that the executor needs no timers. On a transport that
-/// calls nobody, as the simulated ones, it is ready all the time.
+/// A future that serves an endpoint: a task of tokio, or of any other executor, that [`Caller`]s in other tasks,
+/// on any thread, call through. Between messages and calls it sleeps, until the transport calls its waker
+/// ([`Waiting::notify`](am_core::Waiting::notify)), a caller does, or something is due: for that a thread of the
+/// process waits, so that the executor needs no timers. On a transport that calls nobody, as the simulated ones,
+/// it is ready all the time.
 ///
 /// Dropping it drops the endpoint: the other ranks count this one as lost.
 ///

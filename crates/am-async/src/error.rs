@@ -52,7 +52,8 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Busy {
-    /// As many calls to the rank are under way as [`CallConfig::calls_per_peer`](crate::CallConfig::calls_per_peer) allows.
+    /// As many calls to the rank are under way as
+    /// [`CallConfig::calls_per_peer`](crate::CallConfig::calls_per_peer) allows.
     Peer {
         /// The limit.
         limit: u32,
@@ -82,7 +83,8 @@ pub enum CallError<E = Failure> {
     /// The method returned an error.
     #[error("the method failed: {0}")]
     Failed(E),
-    /// The deadline passed. The callee has been told, and works on the request no longer than it takes to learn of that.
+    /// The deadline passed. The callee has been told, and works on the request no longer than it takes to learn of
+    /// that.
     #[error("no answer from rank {to} in time{}", .after.map(|span| format!(", which was {span}")).unwrap_or_default())]
     TimedOut {
         /// Who was called.

@@ -16,11 +16,13 @@ use std::task::{Context, Poll};
 type CallResult<M> = Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>;
 
 impl Caller {
-    /// Calls a method with one request on each of some ranks, all at once; the future yields their outcomes in the same order. A call that
-    /// fails leaves the others as they are. Dropping the future cancels what has not ended. Allocates.
+    /// Calls a method with one request on each of some ranks, all at once; the future yields their outcomes in the
+    /// same order. A call that fails leaves the others as they are. Dropping the future cancels what has not
+    /// ended. Allocates.
     ///
-    /// A long request to five ranks or more ([`CallConfig::tree_bytes`]) goes along a tree: ranks that have got it pass it on, and run the
-    /// method for its caller, which [`Origin::source`](crate::Origin::source) names as ever. What differs then:
+    /// A long request to five ranks or more ([`CallConfig::tree_bytes`]) goes along a tree: ranks that have got it
+    /// pass it on, and run the method for its caller, which [`Origin::source`](crate::Origin::source) names as
+    /// ever. What differs then:
     ///
     /// - A rank's answer comes with those of all ranks below it, once all have ended. One that is lost before, or
     ///   that refuses to pass the request on, ends the calls to all below it with an error that names it, also
@@ -165,9 +167,9 @@ impl<M: Callable> CallEach<M> {
     }
 }
 
-/// Runs futures, of which at most `limit` are under way at a time, at least 1; yields what they do, in their order. They are taken from the
-/// iterator when their turn has come, so that calls are not made earlier. Whenever one of those under way can go on, all of them are
-/// looked at. Allocates for each.
+/// Runs futures, of which at most `limit` are under way at a time, at least 1; yields what they do, in their
+/// order. They are taken from the iterator when their turn has come, so that calls are not made earlier. Whenever
+/// one of those under way can go on, all of them are looked at. Allocates for each.
 ///
 /// ```
 /// # use am_async::{CallEndpoint, Calls, Failure, Methods, join};

@@ -44,7 +44,8 @@ struct Wire {
     answered: Reply<(u64, u64)>,
 }
 
-/// The state of calls: the part of an endpoint's state that methods work in. `W` is the state that methods work on, which it owns.
+/// The state of calls: the part of an endpoint's state that methods work in. `W` is the state that methods work
+/// on, which it owns.
 pub struct Calls<W> {
     world: Option<Box<W>>,
     environment: Arc<Environment<W>>,
@@ -468,7 +469,8 @@ impl<W: Send + 'static> Calls<W> {
         }
     }
 
-    /// One look at everything; whether anything was done, and whether something is left that the network has no room for.
+    /// One look at everything; whether anything was done, and whether something is left that the network has no
+    /// room for.
     fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool) {
         let (mut advanced, mut blocked) = (false, false);
         self.events += 1;
@@ -599,8 +601,8 @@ fn sent(outcome: Result<(), SendError>) -> Sent {
     }
 }
 
-/// Makes a call and sends it at once, where nothing waits before it and it fits one message; else gives its request back. Whoever calls
-/// lets the endpoint poll.
+/// Makes a call and sends it at once, where nothing waits before it and it fits one message; else gives its
+/// request back. Whoever calls lets the endpoint poll.
 #[inline]
 pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     endpoint: &mut Endpoint<T, S>,

@@ -1,5 +1,5 @@
-//! Typed calls between the ranks of a job, as a [layer](am_core::layer) on [`am_core`] that any transport carries: a request goes to a
-//! method on another rank, and its answer comes back as a future.
+//! Typed calls between the ranks of a job, as a [layer](am_core::layer) on [`am_core`] that any transport carries:
+//! a request goes to a method on another rank, and its answer comes back as a future.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -41,7 +41,8 @@
 //!             endpoint.call(Rank(1), insert, &("one".into(), 1)).wait(&mut endpoint)?;
 //!             // Calls as futures.
 //!             let found = endpoint.run(|context| async move {
-//!                 let (one, two) = (context.call(Rank(1), get, &"one".into()), context.call(Rank(1), get, &"two".into()));
+//!                 let one = context.call(Rank(1), get, &"one".into());
+//!                 let two = context.call(Rank(1), get, &"two".into());
 //!                 (one.await, two.await)
 //!             })?;
 //!             assert_eq!(found, (Ok(1), Err(CallError::Failed(Failure::new("there is no such key")))));
@@ -57,9 +58,10 @@
 //!
 //! # How calls travel
 //!
-//! A request that fits one message is an active message, whose handler runs a function at once and replies; an `async` method is begun when the
-//! poll has ended, and answers when it is done. A longer request or answer is announced, and sent in parts when its receiver has memory for it
-//! ([`CallConfig::receive_bytes`]). No call allocates once buffers and futures of its size have been used, except for what its values hold.
+//! A request that fits one message is an active message, whose handler runs a function at once and replies; an
+//! `async` method is begun when the poll has ended, and answers when it is done. A longer request or answer is
+//! announced, and sent in parts when its receiver has memory for it ([`CallConfig::receive_bytes`]). No call
+//! allocates once buffers and futures of its size have been used, except for what its values hold.
 //!
 //! # What is bounded
 //!
@@ -71,22 +73,24 @@
 //! | bytes of long ones on their way to a rank, requests and answers together | [`CallConfig::receive_bytes`] | they wait at their sender, in order |
 //! | answers of a stream that nobody has taken | [`CallConfig::stream_window`] | the method waits |
 //!
-//! Functions are not among the requests that a rank works on: they have ended when their message has been handled. The exception are answers
-//! longer than a reply, which are kept until they have been sent: a function that has had one is refused while the rank works on as many
-//! requests as it may. A function that takes long keeps its rank from everything else; an `async` method that waits keeps nobody.
+//! Functions are not among the requests that a rank works on: they have ended when their message has been handled.
+//! The exception are answers longer than a reply, which are kept until they have been sent: a function that has
+//! had one is refused while the rank works on as many requests as it may. A function that takes long keeps its
+//! rank from everything else; an `async` method that waits keeps nobody.
 //!
 //! # How calls end
 //!
-//! Each call ends once: with its answer, or with one [`CallError`]. A dropped [`Call`] is cancelled, and its callee drops the method's future
-//! where it waits. A deadline does the same at both sides. The loss of the callee ends its calls as soon as the transport tells, and what it had
-//! answered before counts; the loss of a caller ends what is worked on for it. A method that panics answers with the text of the panic, and
-//! leaves the state as it was then.
+//! Each call ends once: with its answer, or with one [`CallError`]. A dropped [`Call`] is cancelled, and its
+//! callee drops the method's future where it waits. A deadline does the same at both sides. The loss of the callee
+//! ends its calls as soon as the transport tells, and what it had answered before counts; the loss of a caller
+//! ends what is worked on for it. A method that panics answers with the text of the panic, and leaves the state as
+//! it was then.
 //!
 //! # Limits of this version
 //!
 //! - Answers of a stream are at most as long as one message.
-//! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a simulated machine only when
-//!   something else happens there.
+//! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a
+//!   simulated machine only when something else happens there.
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,8 @@ use crate::error::Failure;
 pub struct MethodId {
     /// Place in the table.
     pub(crate) index: u16,
-    /// Tells the method's name and types from others: a handle of another table, or a message that means another method, is found out.
+    /// Tells the method's name and types from others: a handle of another table, or a message that means another
+    /// method, is found out.
     pub(crate) digest: u32,
 }
 
@@ -57,14 +58,15 @@ pub trait Callable: Copy + Send + Sealed + 'static {
     fn decode_error(bytes: &[u8]) -> Result<Self::Error, Malformed>;
 }
 
-/// A method with requests `Q`, answers `R` and errors `E`, all of which serde knows. [`Methods`](crate::Methods) makes them; every rank
-/// has the same.
+/// A method with requests `Q`, answers `R` and errors `E`, all of which serde knows. [`Methods`](crate::Methods)
+/// makes them; every rank has the same.
 pub struct Method<Q, R, E = Failure> {
     pub(crate) id: MethodId,
     types: PhantomData<fn(Q) -> Result<R, E>>,
 }
 
-/// A method whose requests and answers are slices of plain values, `[A]` and `[B]`, which travel as they lie in memory.
+/// A method whose requests and answers are slices of plain values, `[A]` and `[B]`, which travel as they lie in
+/// memory.
 pub struct SliceMethod<A, B, E = Failure> {
     pub(crate) id: MethodId,
     types: PhantomData<fn(A) -> Result<B, E>>,
@@ -104,8 +106,8 @@ macro_rules! handle {
 
 handle!(Method SliceMethod StreamMethod);
 
-/// A method of which a repeated request does no harm, so that calls may be [retried](crate::Caller::call_retrying).
-/// [`Methods::idempotent`](crate::Methods::idempotent) declares it.
+/// A method of which a repeated request does no harm, so that calls may be
+/// [retried](crate::Caller::call_retrying). [`Methods::idempotent`](crate::Methods::idempotent) declares it.
 #[derive(Clone, Copy, Debug)]
 pub struct Idempotent<M>(pub(crate) M);
 

@@ -39,10 +39,11 @@ pub(crate) struct Registered<W> {
     pub(crate) expected: usize,
 }
 
-/// The methods of a rank, being registered: the same on every rank, in the same order. Ranks compare names and types when they attach.
-/// `W` is the state that methods work on.
+/// The methods of a rank, being registered: the same on every rank, in the same order. Ranks compare names and
+/// types when they attach. `W` is the state that methods work on.
 ///
-/// Methods return a `Result`; what its error is, is up to each. [`Failure`](crate::Failure) is the text of any error.
+/// Methods return a `Result`; what its error is, is up to each. [`Failure`](crate::Failure) is the text of any
+/// error.
 ///
 /// ```
 /// use am_async::{Failure, Methods};
@@ -129,8 +130,8 @@ impl<W: Send + 'static> Methods<W> {
         Ok(MethodId { index, digest })
     }
 
-    /// Registers a function: it runs as soon as its request has come, inside the poll that brings it, and answers at once. It gets the
-    /// state, where the request comes from, and the request.
+    /// Registers a function: it runs as soon as its request has come, inside the poll that brings it, and answers
+    /// at once. It gets the state, where the request comes from, and the request.
     ///
     /// # Errors
     /// [`RegisterError`] for a name that is taken, or not 1 to 48 bytes of printable text.
@@ -145,9 +146,9 @@ impl<W: Send + 'static> Methods<W> {
         Ok(Method::new(self.add(name, what, Kind::Function, Box::new(FunctionCode::new(function)))?))
     }
 
-    /// Registers an `async` method: its future is polled by the endpoint, whenever it polls. It may call, also the rank that called
-    /// it, wait for time, and use the state through its [`Context`]. It is dropped where it waits when its caller has cancelled the call,
-    /// is lost, or no longer waits.
+    /// Registers an `async` method: its future is polled by the endpoint, whenever it polls. It may call, also the
+    /// rank that called it, wait for time, and use the state through its [`Context`]. It is dropped where it waits
+    /// when its caller has cancelled the call, is lost, or no longer waits.
     ///
     /// Allocates only when more of them run at a time than ever before.
     ///
@@ -165,8 +166,8 @@ impl<W: Send + 'static> Methods<W> {
         Ok(Method::new(self.add(name, what, Kind::Async, Box::new(AsyncCode::new(method)))?))
     }
 
-    /// Registers a function from a slice of plain values to another one, which it appends to what it is given. They travel as they
-    /// lie in memory, without being serialised. The ranks of a job have the same byte order.
+    /// Registers a function from a slice of plain values to another one, which it appends to what it is given.
+    /// They travel as they lie in memory, without being serialised. The ranks of a job have the same byte order.
     ///
     /// # Errors
     /// As [`Methods::function`].
@@ -200,7 +201,8 @@ impl<W: Send + 'static> Methods<W> {
         Ok(StreamMethod::new(self.add(name, what, Kind::Stream, Box::new(StreamCode::new(method)))?))
     }
 
-    /// Declares that repeated requests to a method do no harm, so that calls of it may be retried. Part of what ranks compare.
+    /// Declares that repeated requests to a method do no harm, so that calls of it may be retried. Part of what
+    /// ranks compare.
     ///
     /// # Panics
     /// If the method is of another table.
@@ -210,7 +212,8 @@ impl<W: Send + 'static> Methods<W> {
     }
 
     /// Limits the requests that an `async` method or stream works on at a time, on this rank. More are
-    /// [refused](crate::CallError::Refused). Without this, [`CallConfig::tasks`](crate::CallConfig::tasks) limits all of them together.
+    /// [refused](crate::CallError::Refused). Without this, [`CallConfig::tasks`](crate::CallConfig::tasks) limits
+    /// all of them together.
     ///
     /// # Panics
     /// If the method is of another table.

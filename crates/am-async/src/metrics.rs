@@ -1,4 +1,5 @@
-//! What was counted of calls, method by method and for both sides: as a table, as JSON by serde, and in Prometheus' text format.
+//! What was counted of calls, method by method and for both sides: as a table, as JSON by serde, and in
+//! Prometheus' text format.
 
 mod prometheus;
 mod scrape;
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Latencies up to which [`Latency::within`] counts: 1, 2 and 5 of every power of ten from a microsecond to ten seconds.
+/// Latencies up to which [`Latency::within`] counts: 1, 2 and 5 of every power of ten from a microsecond to ten
+/// seconds.
 pub const BOUNDS: [Duration; 22] = {
     let mut bounds = [Duration::ZERO; 22];
     let (mut at, mut unit) = (0, 1_000);
@@ -25,8 +27,8 @@ pub const BOUNDS: [Duration; 22] = {
 
 /// What a rank has counted of its calls; see [`Caller::metrics`](crate::Caller::metrics).
 ///
-/// `Display` prints a table of the methods that were called. serde knows it, so that it is JSON by `serde_json`, and can be the answer of a
-/// method by which one rank collects those of all.
+/// `Display` prints a table of the methods that were called. serde knows it, so that it is JSON by `serde_json`,
+/// and can be the answer of a method by which one rank collects those of all.
 ///
 /// ```
 /// use am_async::{CallConfig, CallEndpoint, Calls, Failure, Methods};
@@ -80,7 +82,8 @@ pub struct SideMetrics {
     pub calls: u64,
     /// Those of them that have not ended.
     pub in_flight: u64,
-    /// Calls that [`Caller::try_call`](crate::Caller::try_call) did not make, since they would have had to wait; none of `calls`.
+    /// Calls that [`Caller::try_call`](crate::Caller::try_call) did not make, since they would have had to wait;
+    /// none of `calls`.
     pub busy: u64,
     /// How the others have ended.
     pub outcomes: Outcomes,
@@ -88,9 +91,9 @@ pub struct SideMetrics {
     pub request_bytes: u64,
     /// Bytes of answers, and of errors of methods.
     pub answer_bytes: u64,
-    /// At the caller, how long calls took that ended in any way, from when the endpoint first saw them: waiting for others included. At the
-    /// callee, the same of requests to `async` methods and of long ones. A function that answers in the poll that brings its request is not
-    /// timed.
+    /// At the caller, how long calls took that ended in any way, from when the endpoint first saw them: waiting
+    /// for others included. At the callee, the same of requests to `async` methods and of long ones. A function
+    /// that answers in the poll that brings its request is not timed.
     pub latency: Latency,
 }
 

@@ -19,9 +19,9 @@ use std::thread::{self, ThreadId};
 /// Objects that a rank may hear of before it has made them itself, of one kind.
 const AHEAD: u64 = 1 << 16;
 
-/// A kind of distributed objects, registered by [`Methods::objects`]: each object of it has a value of type `T` on every rank. Every rank
-/// makes the same objects of a kind, in the same order; that order, and nothing else, tells which values belong together, so that
-/// making one takes no message.
+/// A kind of distributed objects, registered by [`Methods::objects`]: each object of it has a value of type `T` on
+/// every rank. Every rank makes the same objects of a kind, in the same order; that order, and nothing else, tells
+/// which values belong together, so that making one takes no message.
 ///
 /// ```
 /// use am_async::{CallEndpoint, CallError, Calls, DistObject, Failure, Methods};
@@ -74,7 +74,8 @@ impl<T> fmt::Debug for Objects<T> {
     }
 }
 
-/// A method of the values of a kind of objects, with requests `Q`, answers `R` and errors `E`; see [`Methods::update`].
+/// A method of the values of a kind of objects, with requests `Q`, answers `R` and errors `E`; see
+/// [`Methods::update`].
 pub struct Update<T, Q, R, E = Failure> {
     kind: Arc<Kind<T>>,
     method: Method<(u64, Q), R, E>,
@@ -251,8 +252,8 @@ impl<T> Kind<T> {
 }
 
 impl<W: Send + 'static> Methods<W> {
-    /// Registers a kind of [distributed objects](DistObject) with values of type `T`. Its methods are named `name.fetch`, `name.dropped` and
-    /// `name.freed`.
+    /// Registers a kind of [distributed objects](DistObject) with values of type `T`. Its methods are named
+    /// `name.fetch`, `name.dropped` and `name.freed`.
     ///
     /// # Errors
     /// As [`Methods::function`], for these names.
@@ -296,7 +297,8 @@ impl<W: Send + 'static> Methods<W> {
         Ok(Objects { kind, fetch, dropped })
     }
 
-    /// Registers a function of the values of a kind of objects, named `kind.name`: [`DistObject::update`] calls it for the value of any rank.
+    /// Registers a function of the values of a kind of objects, named `kind.name`: [`DistObject::update`] calls it
+    /// for the value of any rank.
     ///
     /// # Errors
     /// As [`Methods::function`].
@@ -333,14 +335,15 @@ fn gone(name: &str, number: u64) -> ! {
     resume_unwind(Box::new(format!("object {number} of '{name}' was dropped by all ranks")))
 }
 
-/// An object with a value on every rank, as UPC++'s `dist_object`: this rank's own value, and calls that fetch or change those of others.
+/// An object with a value on every rank, as UPC++'s `dist_object`: this rank's own value, and calls that fetch or
+/// change those of others.
 ///
-/// Making one is collective only in that every rank does: it sends nothing and waits for nobody. Calls for the value of a rank that
-/// has not made it yet wait there, as long as their deadline allows.
+/// Making one is collective only in that every rank does: it sends nothing and waits for nobody. Calls for the
+/// value of a rank that has not made it yet wait there, as long as their deadline allows.
 ///
-/// Dropping one is not collective either. This rank's value stays for the calls of others until all ranks have dropped theirs, of which
-/// one rank, another one for each object, is told by messages. A call under way keeps no value: one that is
-/// awaited after its own rank has dropped the object, and all others have, may end with
+/// Dropping one is not collective either. This rank's value stays for the calls of others until all ranks have
+/// dropped theirs, of which one rank, another one for each object, is told by messages. A call under way keeps no
+/// value: one that is awaited after its own rank has dropped the object, and all others have, may end with
 /// [`CallError::Panicked`](crate::CallError::Panicked). After the loss of a rank the values of objects stay as
 /// long as the endpoint. Calls to a lost rank are errors, as others.
 pub struct DistObject<T> {
@@ -383,7 +386,8 @@ impl<T: Send + 'static> DistObject<T> {
     /// Lends this rank's value to a closure. Calls of other ranks for it wait meanwhile.
     ///
     /// # Panics
-    /// If the value is lent already to a closure that this one is called in, or to which a wait of the endpoint brings a call.
+    /// If the value is lent already to a closure that this one is called in, or to which a wait of the endpoint
+    /// brings a call.
     pub fn with<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         self.value.with(look)
     }

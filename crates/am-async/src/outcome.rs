@@ -99,8 +99,8 @@ pub(crate) enum Sent {
     Failed(SendError),
 }
 
-/// What a look at something came to. A waker that another one takes the place of is dropped once nothing is locked: with it may go
-/// a future that holds calls.
+/// What a look at something came to. A waker that another one takes the place of is dropped once nothing is
+/// locked: with it may go a future that holds calls.
 #[derive(Debug)]
 pub(crate) enum Polled<R> {
     Ready(R),

@@ -37,8 +37,9 @@ pub trait CallEndpoint<W> {
         R: DeserializeOwned,
         E: DeserializeOwned;
 
-    /// Runs a future to its end, and serves the endpoint meanwhile. The future may call, wait for time, use the state between awaits, and
-    /// borrow from where it is made; it sees calls of other ranks answered. On a simulated machine its time is the machine's. Blocks.
+    /// Runs a future to its end, and serves the endpoint meanwhile. The future may call, wait for time, use the
+    /// state between awaits, and borrow from where it is made; it sees calls of other ranks answered. On a
+    /// simulated machine its time is the machine's. Blocks.
     ///
     /// Losses of ranks do not end it: calls to them fail, and the next poll or wait of the endpoint tells of them.
     ///
@@ -154,7 +155,8 @@ fn quietly<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
     made
 }
 
-/// Serves the endpoint until `done` yields something. What is due ends the endpoint's sleep, since the layer asks for that.
+/// Serves the endpoint until `done` yields something. What is due ends the endpoint's sleep, since the layer asks
+/// for that.
 fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
     endpoint: &mut Endpoint<T, S>,
     mut done: impl FnMut(&mut Endpoint<T, S>) -> Option<R>,
@@ -180,7 +182,8 @@ impl<M: Callable> Call<M> {
     /// Waits for the answer, and serves the endpoint meanwhile. Blocks.
     ///
     /// # Errors
-    /// As the call's; [`CallError::Wait`] if serving the endpoint failed, or the endpoint's time-out ran out: the call is cancelled then.
+    /// As the call's; [`CallError::Wait`] if serving the endpoint failed, or the endpoint's time-out ran out: the
+    /// call is cancelled then.
     ///
     /// # Panics
     /// If the call was made through another endpoint, or its answer was handed out before.

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// Requests of one peer whose replies wait for their tasks: each keeps a credit of the peer, which shall have some left for others.
+/// Requests of one peer whose replies wait for their tasks: each keeps a credit of the peer, which shall have some
+/// left for others.
 const HELD: u16 = 16;
 
 /// Cancellations that came before their requests, and are kept for them.
@@ -117,7 +118,8 @@ impl<W: Send + 'static> Server<W> {
 
     /// What the network carries, once it is known.
     pub(crate) fn set_network(&mut self, largest: u64, ordered: bool) {
-        // Relaxed: the number is set before a future is polled, by the same thread or handed over with the endpoint.
+        // Relaxed: the number is set before a future is polled, by the same thread or handed over with the
+        // endpoint.
         self.largest.store(largest, Ordering::Relaxed);
         (self.ordered, self.network_known) = (ordered, true);
     }
@@ -419,7 +421,8 @@ impl<W: Send + 'static> Server<W> {
 
     /// Whether the way back of another request of a peer may be kept.
     pub(crate) fn may_keep(&self, arrived: Arrived) -> bool {
-        // The end of a stream says how many answers there were, which takes a message of its own; parts of a long request need credit.
+        // The end of a stream says how many answers there were, which takes a message of its own; parts of a long
+        // request need credit.
         !(arrived.header.is(Header::STREAM) || arrived.header.is(Header::LONG))
             && self.held.get(arrived.from.rank.0 as usize).is_none_or(|held| *held < HELD)
     }
@@ -435,8 +438,9 @@ impl<W: Send + 'static> Server<W> {
         (task.pending, task.kept) = (Some(pending), true);
     }
 
-    /// A function's answer did not fit where it could have gone at once. It is kept even if as many requests are worked on as may be: the
-    /// function has run. From now on it is refused then, so that each method can be beyond the limit once.
+    /// A function's answer did not fit where it could have gone at once. It is kept even if as many requests are
+    /// worked on as may be: the function has run. From now on it is refused then, so that each method can be
+    /// beyond the limit once.
     pub(crate) fn answer_later(&mut self, arrived: Arrived, verdict: Verdict, answer: &mut Vec<u8>) {
         if let Some(method) = self.methods.get_mut(usize::from(arrived.header.method)) {
             method.long_answers = true;

@@ -204,8 +204,8 @@ impl Wake for Root {
     }
 }
 
-/// The future that an endpoint runs, as its layer knows it: what wakes it while the endpoint polls need not ring, since it is looked at
-/// before the endpoint sleeps.
+/// The future that an endpoint runs, as its layer knows it: what wakes it while the endpoint polls need not ring,
+/// since it is looked at before the endpoint sleeps.
 #[derive(Debug)]
 pub(crate) struct Waking {
     pub(crate) root: Arc<Root>,

@@ -37,7 +37,8 @@ impl AnswerQueue {
         Arc::new(Self { queue: Mutex::default(), task: Arc::clone(task), largest, most })
     }
 
-    /// Gets a queue that nobody else has ready for another stream, of a task, whose caller lets so many answers be under way.
+    /// Gets a queue that nobody else has ready for another stream, of a task, whose caller lets so many answers be
+    /// under way.
     pub(crate) fn renew(&mut self, credit: u64, task: &Arc<TaskWaker>) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
         queue.items.drain(..).for_each(buffers::give);

@@ -1,5 +1,5 @@
-//! The calls of this rank: what is queued, under way and answered. A state machine without a network: callers put calls in, the
-//! layer's progress takes out what is to be sent and puts in what comes.
+//! The calls of this rank: what is queued, under way and answered. A state machine without a network: callers put
+//! calls in, the layer's progress takes out what is to be sent and puts in what comes.
 
 use crate::answers::{Answers, Impossible};
 use crate::buffers;
@@ -459,8 +459,8 @@ impl Table {
         slot.state = State::Done(outcome);
     }
 
-    /// An answer has come: all of it, or word that it is long. `number` is its length then, and `task` where the callee wants to hear of it;
-    /// of a stream it is the answer's number, or of its end how many there were.
+    /// An answer has come: all of it, or word that it is long. `number` is its length then, and `task` where the
+    /// callee wants to hear of it; of a stream it is the answer's number, or of its end how many there were.
     pub(crate) fn answered(
         &mut self,
         from: Address,

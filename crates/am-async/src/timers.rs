@@ -1,5 +1,5 @@
-//! Timers: a binary heap in which every entry knows its place, so that it can be taken out before it is due. What has ended early leaves
-//! nothing behind, however far off its deadline was.
+//! Timers: a binary heap in which every entry knows its place, so that it can be taken out before it is due. What
+//! has ended early leaves nothing behind, however far off its deadline was.
 
 use am_core::Instant;
 use am_core::slab::{Key, Slab};
@@ -124,7 +124,8 @@ mod tests {
                         prop_assert_eq!(timers.remove(key), map.remove(&place));
                     }
                     _ => {
-                        let due = map.first_key_value().map(|(key, _)| *key).filter(|(at, _)| *at <= Instant(value));
+                        let first = map.first_key_value().map(|(key, _)| *key);
+                        let due = first.filter(|(at, _)| *at <= Instant(value));
                         prop_assert_eq!(timers.pop(Instant(value)), due.and_then(|key| map.remove(&key)));
                     }
                 }

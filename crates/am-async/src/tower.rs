@@ -12,7 +12,8 @@ use std::fmt;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
-/// A method of one rank as a [`tower_service::Service`]: a request goes in, the future of its answer comes out. [`Caller::service`] makes it.
+/// A method of one rank as a [`tower_service::Service`]: a request goes in, the future of its answer comes out.
+/// [`Caller::service`] makes it.
 ///
 /// It is ready when a call would not wait for others: as many are under way to a rank, and in all, as
 /// [`CallConfig`](crate::CallConfig) allows. Among services, one that is ready keeps the place until it has called

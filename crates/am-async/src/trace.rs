@@ -1,4 +1,5 @@
-//! Spans of calls for the crate `tracing`, and their numbers, which travel with requests; nothing at all without the feature of that name.
+//! Spans of calls for the crate `tracing`, and their numbers, which travel with requests; nothing at all without
+//! the feature of that name.
 
 #[cfg(not(feature = "tracing"))]
 mod off;

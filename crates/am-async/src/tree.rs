@@ -1,8 +1,10 @@
-//! One long request to many ranks along a tree: who has got it passes it on, and what its part of the tree answers comes back together.
+//! One long request to many ranks along a tree: who has got it passes it on, and what its part of the tree answers
+//! comes back together.
 //!
-//! The tree is k-nomial over the ranks in the order in which they were named, with the caller before them: the rank at place 0 of a list
-//! sends to those at the places `j * RADIX^i`, each of which gets the ranks up to the next. A rank runs the method by a call to itself on
-//! behalf of the tree's root, so that nothing tells its request from one that came straight.
+//! The tree is k-nomial over the ranks in the order in which they were named, with the caller before them: the
+//! rank at place 0 of a list sends to those at the places `j * RADIX^i`, each of which gets the ranks up to the
+//! next. A rank runs the method by a call to itself on behalf of the tree's root, so that nothing tells its
+//! request from one that came straight.
 
 use crate::caller::{Call, Caller};
 use crate::context::{Context, Origin};
@@ -30,8 +32,8 @@ pub(crate) fn overhead(ranks: usize) -> usize {
     64 + 8 * ranks
 }
 
-/// The children of the first of so many places, the one with most below it first: each with the places of its own tree, of which it is the
-/// first.
+/// The children of the first of so many places, the one with most below it first: each with the places of its own
+/// tree, of which it is the first.
 fn children(places: usize) -> Vec<Range<usize>> {
     let mut width = 1;
     while width * RADIX < places {
@@ -87,7 +89,8 @@ fn address((rank, endpoint): Place) -> Address {
     Address::new(Rank(rank), endpoint)
 }
 
-/// A request on its way: whose it is if not the sender's, what it calls, and the ranks that are to get it, of which the first is the one that it is sent to.
+/// A request on its way: whose it is if not the sender's, what it calls, and the ranks that are to get it, of
+/// which the first is the one that it is sent to.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Relayed {
     root: Option<Place>,
@@ -279,8 +282,8 @@ impl Branch {
     }
 }
 
-/// Sends a request to the children of the first place of a tree, whose other places these ranks have; the calls, in the order of the ranks.
-/// `root` is missing where it is the caller itself.
+/// Sends a request to the children of the first place of a tree, whose other places these ranks have; the calls,
+/// in the order of the ranks. `root` is missing where it is the caller itself.
 pub(crate) fn branches(
     caller: &Caller,
     root: Option<Address>,

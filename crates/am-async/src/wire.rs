@@ -39,7 +39,8 @@ impl Header {
     }
 }
 
-/// The last word of a request: the length of one that is sent later, and the answers of a stream that may be under way.
+/// The last word of a request: the length of one that is sent later, and the answers of a stream that may be under
+/// way.
 #[inline]
 pub(crate) const fn measures(long: u32, window: u32) -> u64 {
     long as u64 | (window as u64) << 32
@@ -77,7 +78,8 @@ pub(crate) enum Status {
     Item,
 }
 
-/// The first word of an answer: what it says, whether it is sent when the caller has room, and the digest of its method.
+/// The first word of an answer: what it says, whether it is sent when the caller has room, and the digest of its
+/// method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) status: Status,

@@ -202,8 +202,8 @@ impl Reader<'_> {
 /// Values that travel as handler arguments.
 ///
 /// Implemented for `()`, the 32- and 64-bit numbers, `bool`, arrays of up to sixteen `u32`, tuples of up to six of
-/// these, [`Plain`] structures, and [`Words`] for a dynamic number of words. Types of more than sixteen words do not
-/// compile as arguments, neither where a handler is registered nor where a message is sent.
+/// these, [`Plain`] structures, and [`Words`] for a dynamic number of words. Types of more than sixteen words do
+/// not compile as arguments, neither where a handler is registered nor where a message is sent.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not travel as handler arguments",
     label = "not made of 32- and 64-bit numbers",
@@ -349,10 +349,10 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 /// A plain-old-data structure as handler arguments; its size must be at most 64 bytes.
 ///
-/// The structure implements [`FromBytes`], [`IntoBytes`] and [`Immutable`] of the crate `zerocopy`, which derives them for
-/// structures without padding. It is re-exported as [`am_core::zerocopy`](crate::zerocopy), so that its version fits; the
-/// derived code must be told its place, as here. (A program that depends on the same version of `zerocopy` itself needs no
-/// `zerocopy(crate = ..)`.)
+/// The structure implements [`FromBytes`], [`IntoBytes`] and [`Immutable`] of the crate `zerocopy`, which derives
+/// them for structures without padding. It is re-exported as [`am_core::zerocopy`](crate::zerocopy), so that its
+/// version fits; the derived code must be told its place, as here. (A program that depends on the same version of
+/// `zerocopy` itself needs no `zerocopy(crate = ..)`.)
 ///
 /// ```
 /// use am_core::arguments::{Plain, decode, encode};

@@ -1,5 +1,5 @@
-//! How long a thread looks again and again for something before it gives its processor away, and before it sleeps: by the clock where it
-//! has a processor to itself, by count where it has not.
+//! How long a thread looks again and again for something before it gives its processor away, and before it sleeps:
+//! by the clock where it has a processor to itself, by count where it has not.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,19 @@ const LOOK: u32 = 16;
 /// How a thread waits for something that it looks for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackoffPolicy {
-    /// He has a processor to himself: tries for so long, then gives the processor away between tries for so long, then sleeps. Whoever
-    /// he waits for is usually running, so trying is the fastest way to hear from it. The time is not a number of tries, since a
-    /// try takes as long as the processor likes. If the scheduler has put both on one processor, the other waits for the end of the
-    /// first part, which is therefore not longer than a few changes of process; a yield that nobody takes up costs little
-    /// more than a try.
+    /// He has a processor to himself: tries for so long, then gives the processor away between tries for so long,
+    /// then sleeps. Whoever he waits for is usually running, so trying is the fastest way to hear from it. The
+    /// time is not a number of tries, since a try takes as long as the processor likes. If the scheduler has put
+    /// both on one processor, the other waits for the end of the first part, which is therefore not longer than a
+    /// few changes of process; a yield that nobody takes up costs little more than a try.
     Timed {
         /// How long he tries.
         spin: Duration,
         /// How long he yields after that.
         yielding: Duration,
     },
-    /// Whoever he waits for may be waiting for his processor: he tries so many times, yields so many times, and sleeps.
+    /// Whoever he waits for may be waiting for his processor: he tries so many times, yields so many times, and
+    /// sleeps.
     Counted {
         /// How often he tries.
         spins: u32,
@@ -50,7 +51,8 @@ pub enum Next {
     Park,
 }
 
-/// Counts fruitless tries since something was achieved or sent, and says what to do next. Does not allocate or block.
+/// Counts fruitless tries since something was achieved or sent, and says what to do next. Does not allocate or
+/// block.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     tries: u32,
@@ -139,7 +141,8 @@ mod tests {
         assert!((0..1000).all(|_| polled.next() == Next::Spin));
     }
 
-    /// Tries until something else than `stage` is to be done, each of which takes `pace`; returns how long that was.
+    /// Tries until something else than `stage` is to be done, each of which takes `pace`; returns how long that
+    /// was.
     fn lasts(backoff: &mut Backoff, now: &mut Instant, stage: Next, pace: Duration) -> Duration {
         let begin = *now;
         loop {

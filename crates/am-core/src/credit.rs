@@ -162,7 +162,8 @@ mod tests {
     proptest! {
         #[test]
         fn shares_never_exceed_the_total(total: u32, peers in 1u32..5000) {
-            prop_assert!(u64::from(Account::share(total, peers).capacity()) * u64::from(peers) <= u64::from(total));
+            let share = Account::share(total, peers).capacity();
+            prop_assert!(u64::from(share) * u64::from(peers) <= u64::from(total));
         }
 
         /// The model counts in 64 bits what has been taken and given back.

@@ -1,4 +1,5 @@
-//! The errors of an endpoint, one type per operation. Whatever fails has sent nothing and left the endpoint usable.
+//! The errors of an endpoint, one type per operation. Whatever fails has sent nothing and left the endpoint
+//! usable.
 
 use crate::address::{Address, Rank};
 use crate::outcome::HandlerFailure;
@@ -102,8 +103,8 @@ pub enum PollError {
         /// How it was lost.
         cause: LossCause,
     },
-    /// A peer named a handler, category or argument count that the shared table does not have. The frame was dropped and
-    /// its credit returned.
+    /// A peer named a handler, category or argument count that the shared table does not have. The frame was
+    /// dropped and its credit returned.
     #[error("message from rank {from} for handler {handler} was dropped: {reason}")]
     BadMessage {
         /// The sender.
@@ -113,8 +114,9 @@ pub enum PollError {
         /// What did not fit.
         reason: BadMessage,
     },
-    /// A handler of this endpoint returned an error. Its message counts as handled, and so do all others of the poll; if
-    /// several handlers failed in one poll, this is the first, and [`Statistics`](crate::Statistics) counts them all.
+    /// A handler of this endpoint returned an error. Its message counts as handled, and so do all others of the
+    /// poll; if several handlers failed in one poll, this is the first, and [`Statistics`](crate::Statistics)
+    /// counts them all.
     #[error("{0}")]
     Handler(Box<HandlerFailure>),
     /// A layer could not send what its handlers had left to it.

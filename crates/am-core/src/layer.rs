@@ -1,35 +1,39 @@
 //! Layers: libraries that share one endpoint with each other and with the program.
 //!
-//! A layer brings handlers and a state. The program's state owns the state of each layer and says where by [`HasLayer`]; the
-//! layer registers its handlers through [`Handlers::layer`], which hands them their own part only. Names of a layer's
-//! handlers begin with the layer's, and the fingerprint that ranks compare at attach covers all layers. Nothing is looked up
-//! when a message comes: a layer's handler costs what the program's own costs.
+//! A layer brings handlers and a state. The program's state owns the state of each layer and says where by
+//! [`HasLayer`]; the layer registers its handlers through [`Handlers::layer`], which hands them their own part
+//! only. Names of a layer's handlers begin with the layer's, and the fingerprint that ranks compare at attach
+//! covers all layers. Nothing is looked up when a message comes: a layer's handler costs what the program's own
+//! costs.
 //!
 //! # Progress
 //!
-//! Handlers cannot send requests. What a handler wants sent it leaves in its layer's state, and the layer's progress function
-//! ([`LayerHandlers::progress`]) sends it through an [`Outbox`]. It is called at the end of a poll
+//! Handlers cannot send requests. What a handler wants sent it leaves in its layer's state, and the layer's
+//! progress function ([`LayerHandlers::progress`]) sends it through an [`Outbox`]. It is called at the end of a
+//! poll
 //!
 //! * that ran a handler of the layer, or if the layer's state was entered since
-//!   ([`Endpoint::layer_mut`](crate::Endpoint::layer_mut) for this layer, [`Endpoint::state_mut`](crate::Endpoint::state_mut) for all),
-//!   unless the layer says that this has left nothing to do ([`LayerHandlers::pending`]);
+//!   ([`Endpoint::layer_mut`](crate::Endpoint::layer_mut) for this layer,
+//!   [`Endpoint::state_mut`](crate::Endpoint::state_mut) for all), unless the layer says that this has left
+//!   nothing to do ([`LayerHandlers::pending`]);
 //! * while the layer has work left or watches memory ([`Progress::Blocked`], [`Progress::Watching`]);
 //! * when a time has come that it asked for ([`Outbox::wake_at`]);
-//! * in any case at every 16th poll that found nothing and every 64th that served something. So a handler of the program that leaves
-//!   work in a layer's state delays that work, but does not lose it: all layers are called before an endpoint idles that has
-//!   handled messages since.
+//! * in any case at every 16th poll that found nothing and every 64th that served something. So a handler of the
+//!   program that leaves work in a layer's state delays that work, but does not lose it: all layers are called
+//!   before an endpoint idles that has handled messages since.
 //!
-//! So trees, routes over several hops and services advance inside any wait of any layer or of the program, and no rank has to
-//! call a layer to keep others going. An endpoint without layers pays one look at a flag for this, and a layer that has
-//! nothing to do costs the messages of others nothing.
+//! So trees, routes over several hops and services advance inside any wait of any layer or of the program, and no
+//! rank has to call a layer to keep others going. An endpoint without layers pays one look at a flag for this, and
+//! a layer that has nothing to do costs the messages of others nothing.
 //!
 //! # How much work can be left
 //!
-//! A layer bounds its queue by what bounds the messages that fill it. A request whose token is detached until its work is done
-//! keeps the credit of its sender taken, so that a queue never holds more than what the peers may have under way. That is
-//! for work that ends here, or goes on along routes without circles: where everyone holds credits until everyone else has
-//! room, nobody goes on. Work on circular routes answers at once and is bounded by the program, as by one item per rank. [`WorkQueue`] has a fixed capacity, allocates once, and refuses what exceeds it, so that a
-//! wrong bound is an error instead of memory that grows.
+//! A layer bounds its queue by what bounds the messages that fill it. A request whose token is detached until its
+//! work is done keeps the credit of its sender taken, so that a queue never holds more than what the peers may
+//! have under way. That is for work that ends here, or goes on along routes without circles: where everyone holds
+//! credits until everyone else has room, nobody goes on. Work on circular routes answers at once and is bounded by
+//! the program, as by one item per rank. [`WorkQueue`] has a fixed capacity, allocates once, and refuses what
+//! exceeds it, so that a wrong bound is an error instead of memory that grows.
 //!
 //! # Example
 //!
@@ -122,28 +126,30 @@ impl<L> HasLayer<L> for L {
 pub enum Progress {
     /// There is nothing to do until a message comes, or the program uses the layer.
     Idle,
-    /// There is nothing to do until a peer changes memory that this process sees: the function is called again at every poll, and
-    /// [`LayerHandlers::changed`] keeps a wait from sleeping past a change. It is no work that is left.
+    /// There is nothing to do until a peer changes memory that this process sees: the function is called again at
+    /// every poll, and [`LayerHandlers::changed`] keeps a wait from sleeping past a change. It is no work that is
+    /// left.
     Watching,
-    /// Work is left, and cannot be done now: the function is called again at every poll. A wait may sleep until the
-    /// [`Outbox`]'s last refusal may be over.
+    /// Work is left, and cannot be done now: the function is called again at every poll. A wait may sleep until
+    /// the [`Outbox`]'s last refusal may be over.
     Blocked,
     /// Something was done, and there may be more to do: a wait looks at its condition before it goes on.
     Advanced,
 }
 
-/// What a progress function returns: [`Progress`], or an error that ends the poll or wait under way. That a destination is
-/// lost or has finished is no such error; the program learns of it as of every loss.
+/// What a progress function returns: [`Progress`], or an error that ends the poll or wait under way. That a
+/// destination is lost or has finished is no such error; the program learns of it as of every loss.
 pub type ProgressResult = Result<Progress, SendError>;
 
-/// The handlers of a layer, being registered. `S` is the endpoint's state, `L` the layer's part of it, which is all that the
-/// layer's handlers see.
+/// The handlers of a layer, being registered. `S` is the endpoint's state, `L` the layer's part of it, which is
+/// all that the layer's handlers see.
 ///
 /// The methods are those of [`Handlers`]; names are put behind the layer's name and a dot.
 ///
-/// An error of these methods is final, since a layer that is registered in part would not work: all that the layer has registered
-/// is withdrawn, and further calls fail with the same error. Its names can be registered anew. Handles that were
-/// handed out before lead nowhere: [`BadMessage::UnknownHandler`](crate::BadMessage::UnknownHandler) at the destination.
+/// An error of these methods is final, since a layer that is registered in part would not work: all that the layer
+/// has registered is withdrawn, and further calls fail with the same error. Its names can be registered anew.
+/// Handles that were handed out before lead nowhere:
+/// [`BadMessage::UnknownHandler`](crate::BadMessage::UnknownHandler) at the destination.
 pub struct LayerHandlers<'h, S, L> {
     handlers: &'h mut Handlers<S>,
     /// The layer's name and a dot.
@@ -318,8 +324,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         self.add(name, |handlers, name| handlers.reply_range(name, count, handler))
     }
 
-    /// Makes something part of what ranks compare at attach that is no handler: a name behind the layer's, and what it stands for. Ranks
-    /// that differ in it fail to attach, and are told both.
+    /// Makes something part of what ranks compare at attach that is no handler: a name behind the layer's, and
+    /// what it stands for. Ranks that differ in it fail to attach, and are told both.
     ///
     /// # Errors
     /// As [`Handlers::one_way`], except that there is no limit on their number.
@@ -327,8 +333,8 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         self.add(name, |handlers, name| handlers.declare(name, what))
     }
 
-    /// Adds the function that carries on the work that handlers leave in the layer's state. It never blocks; what the outbox
-    /// refuses stays in the state, and the function says so by [`Progress::Blocked`].
+    /// Adds the function that carries on the work that handlers leave in the layer's state. It never blocks; what
+    /// the outbox refuses stays in the state, and the function says so by [`Progress::Blocked`].
     pub fn progress(
         &mut self,
         mut progress: impl FnMut(&mut L, &mut Outbox<'_>) -> ProgressResult + Send + 'static,
@@ -341,11 +347,12 @@ impl<'h, S: HasLayer<L>, L> LayerHandlers<'h, S, L> {
         self.handlers.for_layer(self.bit, |handlers| handlers.progress_of(name, progress));
     }
 
-    /// Adds the function that says whether the progress function, added before, has anything to do while the endpoint does not idle.
-    /// It is asked in the progress function's stead after handlers of the layer have run, after its state was entered, and after
-    /// [`Progress::Advanced`]; where it says no, the progress function is not called for that. It has to be cheap, and to say yes to
-    /// whatever handlers and the program leave in the layer's state. The other calls are as without it: before the endpoint idles,
-    /// at a time that was asked for, while [`Progress::Blocked`] or [`Progress::Watching`], and now and then.
+    /// Adds the function that says whether the progress function, added before, has anything to do while the
+    /// endpoint does not idle. It is asked in the progress function's stead after handlers of the layer have run,
+    /// after its state was entered, and after [`Progress::Advanced`]; where it says no, the progress function is
+    /// not called for that. It has to be cheap, and to say yes to whatever handlers and the program leave in the
+    /// layer's state. The other calls are as without it: before the endpoint idles, at a time that was asked for,
+    /// while [`Progress::Blocked`] or [`Progress::Watching`], and now and then.
     ///
     /// # Panics
     /// If there is no progress function yet.
@@ -423,8 +430,8 @@ impl<'a> Outbox<'a> {
         self.sender.shape
     }
 
-    /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
-    /// outside the job.
+    /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change.
+    /// Does nothing outside the job.
     #[inline]
     pub fn wake_peer(&mut self, of: impl Destination) {
         if let Some(peer) = self.sender.shape.peer(of.address()) {
@@ -432,8 +439,8 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Whether the endpoint idles unless a progress function advances: the time to send what was held back to go together
-    /// with more.
+    /// Whether the endpoint idles unless a progress function advances: the time to send what was held back to go
+    /// together with more.
     #[inline]
     pub fn about_to_idle(&self) -> bool {
         self.idle
@@ -444,11 +451,11 @@ impl<'a> Outbox<'a> {
         self.link.time()
     }
 
-    /// Asks for a call of this progress function at a time, by the transport's clock: for heartbeats, time-outs and messages
-    /// that wait for company. Of several times the earliest counts. The wish holds until the function is called next,
-    /// which may be earlier, so a function that still waits then asks again. Waits idle no longer than until the
-    /// earliest time that a layer has asked for, virtual time included; polls look at the clock of a real transport
-    /// every sixteenth time that nothing has arrived. It is no work that is left.
+    /// Asks for a call of this progress function at a time, by the transport's clock: for heartbeats, time-outs
+    /// and messages that wait for company. Of several times the earliest counts. The wish holds until the function
+    /// is called next, which may be earlier, so a function that still waits then asks again. Waits idle no longer
+    /// than until the earliest time that a layer has asked for, virtual time included; polls look at the clock of
+    /// a real transport every sixteenth time that nothing has arrived. It is no work that is left.
     pub fn wake_at(&mut self, at: Instant) {
         self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
     }
@@ -458,7 +465,8 @@ impl<'a> Outbox<'a> {
         self.sender.reply_bound(handler)
     }
 
-    /// The largest payload towards a peer, or `None` outside the job; see [`Endpoint::max_payload`](crate::Endpoint::max_payload).
+    /// The largest payload towards a peer, or `None` outside the job; see
+    /// [`Endpoint::max_payload`](crate::Endpoint::max_payload).
     pub fn max_payload(
         &self,
         to: impl Destination,
@@ -593,7 +601,8 @@ pub struct QueueFull {
     pub capacity: usize,
 }
 
-/// Work that a layer's handlers leave for its progress function: a queue of fixed capacity. Only making it allocates.
+/// Work that a layer's handlers leave for its progress function: a queue of fixed capacity. Only making it
+/// allocates.
 #[derive(Debug)]
 pub struct WorkQueue<W> {
     items: VecDeque<W>,

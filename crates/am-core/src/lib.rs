@@ -1,8 +1,9 @@
-//! The safe core of a crate family for **active messages over pluggable network interfaces**: a message names a handler
-//! that runs at its destination and may reply once.
+//! The safe core of a crate family for **active messages over pluggable network interfaces**: a message names a
+//! handler that runs at its destination and may reply once.
 //!
-//! A program registers [`Handlers`], attaches them to a [`Transport`] as an [`Endpoint`], sends requests, and polls. The
-//! core has no socket, no thread and no clock of its own, forbids `unsafe`, and allocates nothing per message.
+//! A program registers [`Handlers`], attaches them to a [`Transport`] as an [`Endpoint`], sends requests, and
+//! polls. The core has no socket, no thread and no clock of its own, forbids `unsafe`, and allocates nothing per
+//! message.
 //!
 //! # Modules
 //!

@@ -1,9 +1,9 @@
 //! The loopback transport: a whole job inside one process, for examples, tests and single-rank programs.
 //!
-//! Frames wait in the receiver's inbox, a locked queue. Flow control is a static partition: each pair of endpoints may
-//! have a number of requests under way, and a number of requests whose reply is still owed. After set-up nothing is
-//! allocated: payload buffers go round. [Order](crate::Endpoint#order): requests of one endpoint to another are handled as they were sent,
-//! and replies likewise.
+//! Frames wait in the receiver's inbox, a locked queue. Flow control is a static partition: each pair of endpoints
+//! may have a number of requests under way, and a number of requests whose reply is still owed. After set-up
+//! nothing is allocated: payload buffers go round. [Order](crate::Endpoint#order): requests of one endpoint to
+//! another are handled as they were sent, and replies likewise.
 
 mod native;
 
@@ -51,8 +51,8 @@ pub struct LoopbackConfig {
 }
 
 impl LoopbackConfig {
-    /// 64 messages under way each way between a pair, payloads of 8 KiB, a segment of 64 KiB in memory that all ranks see, one
-    /// endpoint per rank.
+    /// 64 messages under way each way between a pair, payloads of 8 KiB, a segment of 64 KiB in memory that all
+    /// ranks see, one endpoint per rank.
     pub const fn new() -> Self {
         Self {
             requests: 64,
@@ -477,8 +477,8 @@ impl Drop for LoopbackReplyPath<'_> {
     }
 }
 
-/// A frame being handled. Gives the payload buffer back to its sender, and tells a requester that its request has been
-/// handled, also when the handler unwinds.
+/// A frame being handled. Gives the payload buffer back to its sender, and tells a requester that its request has
+/// been handled, also when the handler unwinds.
 struct InHand {
     network: Arc<Network>,
     by: Peer,
@@ -633,7 +633,8 @@ impl Transport for Loopback {
             let arrival = |category| Arrival { from, category, handler: frame.handler, args: &args, payload };
             match frame.kind {
                 Kind::Request(category, bound) => {
-                    // Dropped before `in_hand`: a request counts as handled when its reply or credit is on its way.
+                    // Dropped before `in_hand`: a request counts as handled when its reply or credit is on its
+                    // way.
                     let mut path = LoopbackReplyPath { transport: self, to: from, bound, used: false };
                     sink.request(arrival(category), &mut path);
                 }

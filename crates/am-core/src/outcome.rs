@@ -22,12 +22,12 @@ use std::sync::Arc;
 /// ```
 pub type HandlerResult = Result<(), HandlerError>;
 
-/// An error that a handler returned. `?` makes one of a refused reply and of every error that is [`Send`], [`Sync`] and
-/// `'static`.
+/// An error that a handler returned. `?` makes one of a refused reply and of every error that is [`Send`],
+/// [`Sync`] and `'static`.
 ///
-/// That the requester is gone is not the handler's failure: such an error ([`HandlerError::is_gone`]) is dropped quietly.
-/// Any other ends the poll or wait under way with [`PollError::Handler`](crate::PollError::Handler); the endpoint can be
-/// used afterwards.
+/// That the requester is gone is not the handler's failure: such an error ([`HandlerError::is_gone`]) is dropped
+/// quietly. Any other ends the poll or wait under way with [`PollError::Handler`](crate::PollError::Handler); the
+/// endpoint can be used afterwards.
 #[derive(Clone)]
 pub struct HandlerError(Repr);
 

@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The payload of a message, borrowed for the time its handler runs: it cannot be kept in the state. Keep a copy
-/// ([`Payload::to_vec`], or [`Payload::copy_to`] a buffer of the state), or let a Long message place the bytes in the segment.
+/// ([`Payload::to_vec`], or [`Payload::copy_to`] a buffer of the state), or let a Long message place the bytes in
+/// the segment.
 ///
 /// Reading allocates nothing except where a method says so.
 #[derive(Clone, Copy, Debug)]
@@ -178,8 +179,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The bytes themselves, where they lie in memory of this process alone; `None` where the sender could still write them,
-    /// as in shared memory and in segments.
+    /// The bytes themselves, where they lie in memory of this process alone; `None` where the sender could still
+    /// write them, as in shared memory and in segments.
     #[inline]
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self.bytes {
@@ -256,7 +257,8 @@ mod tests {
     proptest! {
         #[test]
         fn shared_and_own_payloads_read_alike(
-            values in prop::collection::vec(any::<u64>(), 1..20), from in 0usize..40, len in 0usize..100, skip in 0usize..20
+            values in prop::collection::vec(any::<u64>(), 1..20), from in 0usize..40, len in 0usize..100,
+            skip in 0usize..20
         ) {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             let words: Vec<AtomicU64> = values.iter().map(|v| AtomicU64::new(*v)).collect();

@@ -1,8 +1,10 @@
-//! Memory for secrets: it is wiped when it is given back, stays where it is while its owner moves, and is left out of core dumps.
+//! Memory for secrets: it is wiped when it is given back, stays where it is while its owner moves, and is left out
+//! of core dumps.
 //!
-//! A [`Key`] is a piece of a page that the process keeps for such pieces and marks once (`MADV_DONTDUMP`); [`Bytes`] that are longer
-//! have pages of their own. Where the system has no such pages left, or cannot mark them, both are ordinary memory that is
-//! wiped all the same. Swap, debuggers, and copies in registers and on stacks are no matter of this module.
+//! A [`Key`] is a piece of a page that the process keeps for such pieces and marks once (`MADV_DONTDUMP`);
+//! [`Bytes`] that are longer have pages of their own. Where the system has no such pages left, or cannot mark
+//! them, both are ordinary memory that is wiped all the same. Swap, debuggers, and copies in registers and on
+//! stacks are no matter of this module.
 
 use memmap2::MmapMut;
 use std::fmt;
@@ -18,8 +20,8 @@ const PAGE: usize = 4096;
 
 type Piece = &'static mut [u8; PIECE];
 
-/// Pieces that nobody has. It is only ever tried, so that a fork of a process whose other thread had it locked goes on; what finds
-/// it locked uses a new page, or leaves a wiped piece unused.
+/// Pieces that nobody has. It is only ever tried, so that a fork of a process whose other thread had it locked
+/// goes on; what finds it locked uses a new page, or leaves a wiped piece unused.
 static FREE: Mutex<Vec<Piece>> = Mutex::new(Vec::new());
 
 /// Pages that core dumps leave out, or none.
@@ -191,8 +193,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// Whether core dumps of this process leave this memory out, as the kernel's account of its mappings says (`/proc/self/smaps`, flag
-/// `dd`). Reads a file: for tests.
+/// Whether core dumps of this process leave this memory out, as the kernel's account of its mappings says
+/// (`/proc/self/smaps`, flag `dd`). Reads a file: for tests.
 ///
 /// # Errors
 /// The account cannot be read.

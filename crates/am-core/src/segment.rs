@@ -1,11 +1,12 @@
 //! Segments: the part of a rank's memory that its peers may read and write.
 //!
-//! Nothing here hands out `&[u8]`: reads and writes copy, and single words are atomics, so that a peer that writes at
-//! the same moment can tear a value but never break the program. Offsets and lengths are in bytes.
+//! Nothing here hands out `&[u8]`: reads and writes copy, and single words are atomics, so that a peer that writes
+//! at the same moment can tear a value but never break the program. Offsets and lengths are in bytes.
 //!
 //! # Where the memory comes from
 //!
-//! A rank has one segment, whose size is chosen before it attaches. Several regions are parts of it (`am-pgas` has an allocator).
+//! A rank has one segment, whose size is chosen before it attaches. Several regions are parts of it (`am-pgas` has
+//! an allocator).
 //!
 //! | transport | memory |
 //! |---|---|
@@ -14,8 +15,8 @@
 //! | `transport-shm` | part of the job's sparse file, of which only touched pages exist: ask for more if in doubt |
 //! | simulators | the simulated host's |
 //!
-//! The client keeps what it gave and uses it with its own atomics, the part behind the segment's end included, which no peer
-//! reaches:
+//! The client keeps what it gave and uses it with its own atomics, the part behind the segment's end included,
+//! which no peer reaches:
 //!
 //! ```
 //! use am_core::loopback::{self, LoopbackConfig};
@@ -345,7 +346,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_touch_their_bytes_alone(writes in prop::collection::vec((0u64..600, prop::collection::vec(any::<u8>(), 0..300)), 1..20)) {
+        fn writes_touch_their_bytes_alone(
+            writes in prop::collection::vec((0u64..600, prop::collection::vec(any::<u8>(), 0..300)), 1..20)
+        ) {
             const LEN: usize = 667;
             let (segment, mut model) = (segment(LEN), [0u8; LEN]);
             for (offset, bytes) in &writes {

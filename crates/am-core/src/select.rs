@@ -1,8 +1,8 @@
 //! Several transports in one job: a near one that reaches some of the ranks, and a far one that reaches all.
 //!
-//! A rank's peers on the same host are usually near (shared memory), all others far (a network). Both transports carry the
-//! same segment. Nesting serves more than two. While nothing comes from afar, the far transport is left to watch itself, so
-//! that near messages do not pay for it.
+//! A rank's peers on the same host are usually near (shared memory), all others far (a network). Both transports
+//! carry the same segment. Nesting serves more than two. While nothing comes from afar, the far transport is left
+//! to watch itself, so that near messages do not pay for it.
 
 mod far;
 mod reply_path;
@@ -132,8 +132,9 @@ impl<N, F> Select<N, F> {
 }
 
 impl<N: Transport, F: Transport<Memory = N::Memory>> Select<N, F> {
-    /// Both transports. `ranks` lists, for each rank of the near transport, which rank of the job it is; all others, and
-    /// all ranks for which `allow` is false, are far. All ranks of the job must decide alike. Allocates.
+    /// Both transports. `ranks` lists, for each rank of the near transport, which rank of the job it is; all
+    /// others, and all ranks for which `allow` is false, are far. All ranks of the job must decide alike.
+    /// Allocates.
     ///
     /// # Errors
     /// [`SelectError`] if the two are not of the same endpoint, shape or segment.

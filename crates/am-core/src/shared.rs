@@ -1,8 +1,8 @@
 //! An endpoint that several threads share behind a lock.
 //!
-//! Every operation locks for as long as it takes. No thread holds the lock while it sleeps in a wait of [`SharedEndpoint`]
-//! (the waits of a locked [`Endpoint`] do hold it): of the threads that wait, one
-//! at a time serves the endpoint and has the transport call it ([`Waiting::notify`](crate::Waiting::notify)), the others
+//! Every operation locks for as long as it takes. No thread holds the lock while it sleeps in a wait of
+//! [`SharedEndpoint`] (the waits of a locked [`Endpoint`] do hold it): of the threads that wait, one at a time
+//! serves the endpoint and has the transport call it ([`Waiting::notify`](crate::Waiting::notify)), the others
 //! sleep until it has served something. The fast mode is one endpoint per thread; this is the simple one.
 
 use crate::address::{Address, Destination, Rank};
@@ -23,9 +23,9 @@ use std::time::Duration;
 
 /// A clonable, locked [`Endpoint`].
 ///
-/// Handlers run on whichever thread polls or waits. A handler must not use the shared endpoint it runs on: it would wait for
-/// its own lock; this is reported as a panic where the lock can tell. Every method panics if another thread panicked while it
-/// held the lock, since its handler may have left the state half changed.
+/// Handlers run on whichever thread polls or waits. A handler must not use the shared endpoint it runs on: it
+/// would wait for its own lock; this is reported as a panic where the lock can tell. Every method panics if
+/// another thread panicked while it held the lock, since its handler may have left the state half changed.
 pub struct SharedEndpoint<T: Transport, S> {
     inner: Arc<Shared<T, S>>,
 }
@@ -120,8 +120,8 @@ impl Wake for Call {
     }
 }
 
-/// The endpoint of a locked [`SharedEndpoint`], for several operations in a row. Letting it go has the threads that wait look
-/// again.
+/// The endpoint of a locked [`SharedEndpoint`], for several operations in a row. Letting it go has the threads
+/// that wait look again.
 pub struct Guard<'a, T: Transport, S> {
     shared: &'a Shared<T, S>,
     locked: Lock<'a, T, S>,
@@ -203,8 +203,8 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         self.inner.address.rank
     }
 
-    /// Repeats a step until it yields something, serving and sleeping in between without the lock. The step runs under the
-    /// lock, at first and whenever something was served. `until` ends the wait with `None`.
+    /// Repeats a step until it yields something, serving and sleeping in between without the lock. The step runs
+    /// under the lock, at first and whenever something was served. `until` ends the wait with `None`.
     fn wait<R>(
         &self,
         until: Option<Instant>,
@@ -362,8 +362,8 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         self.lock().try_request_long(to, handler, args, payload, offset)
     }
 
-    /// Sends a Medium request of `len` bytes that `fill` writes into the transport's own buffer, under the lock. Waits for
-    /// room as [`SharedEndpoint::request`] does.
+    /// Sends a Medium request of `len` bytes that `fill` writes into the transport's own buffer, under the lock.
+    /// Waits for room as [`SharedEndpoint::request`] does.
     ///
     /// # Errors
     /// As [`Endpoint::reserve_medium`]; `fill` was not called then.
@@ -440,9 +440,10 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         self.wait(None, |endpoint| Ok(endpoint.is_drained().then_some(()))).map(|_| ())
     }
 
-    /// As [`Endpoint::barrier`], for one thread of each endpoint; sleeps without the lock. Of several threads that call it, one
-    /// after the other takes part in a barrier of its own. While one is in it, no thread may call a barrier, or another operation of
-    /// all ranks, through [`SharedEndpoint::lock`]: the ranks would wait for each other's rounds.
+    /// As [`Endpoint::barrier`], for one thread of each endpoint; sleeps without the lock. Of several threads that
+    /// call it, one after the other takes part in a barrier of its own. While one is in it, no thread may call a
+    /// barrier, or another operation of all ranks, through [`SharedEndpoint::lock`]: the ranks would wait for each
+    /// other's rounds.
     ///
     /// # Errors
     /// As [`Endpoint::barrier`].
@@ -467,8 +468,8 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         outcome.map(|_| guard.count_barrier())
     }
 
-    /// Leaves the job properly as [`Endpoint::finish`] does, whatever other handles there are: using one of them panics from
-    /// now on. Returns the state.
+    /// Leaves the job properly as [`Endpoint::finish`] does, whatever other handles there are: using one of them
+    /// panics from now on. Returns the state.
     ///
     /// # Errors
     /// As [`Endpoint::finish`].
@@ -477,8 +478,8 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         self.taken().finish()
     }
 
-    /// Leaves the job without waiting for anyone as [`Endpoint::leave`] does, whatever other handles there are: using one of
-    /// them panics from now on. Returns the state.
+    /// Leaves the job without waiting for anyone as [`Endpoint::leave`] does, whatever other handles there are:
+    /// using one of them panics from now on. Returns the state.
     pub fn leave(self) -> S {
         self.taken().leave()
     }
@@ -557,7 +558,8 @@ impl<T: Transport, S> Drop for Service<'_, T, S> {
         if !thread::panicking() {
             return;
         }
-        // A handler unwinds, or one has: the threads that wait learn that the lock is poisoned, and none waits for this one.
+        // A handler unwinds, or one has: the threads that wait learn that the lock is poisoned, and none waits for
+        // this one.
         let locked = self.locked.take().map_or_else(|| self.shared.inner.locked.lock(), Ok);
         locked.unwrap_or_else(PoisonError::into_inner).server = None;
         self.shared.inner.served.notify_all();

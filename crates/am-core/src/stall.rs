@@ -1,8 +1,8 @@
-//! Why an endpoint does not get on: the stall report, the request that makes every endpoint of a process print its own,
-//! and the time-out of waits.
+//! Why an endpoint does not get on: the stall report, the request that makes every endpoint of a process print its
+//! own, and the time-out of waits.
 //!
-//! A wait has no limit unless [`Endpoint::set_timeout`](crate::Endpoint::set_timeout) or [`set_default_timeout`] sets one;
-//! beyond it, it fails with a [`StallReport`]. [`request`] prints the reports of waits that go on.
+//! A wait has no limit unless [`Endpoint::set_timeout`](crate::Endpoint::set_timeout) or [`set_default_timeout`]
+//! sets one; beyond it, it fails with a [`StallReport`]. [`request`] prints the reports of waits that go on.
 
 use crate::address::{Address, Rank};
 use crate::time::Span;
@@ -26,10 +26,10 @@ static PRINTER: RwLock<Option<Printer>> = RwLock::new(None);
 
 /// Asks every endpoint of this process for its stall report.
 ///
-/// Each endpoint prints one report per request, through [`set_printer`]'s function, when it next finds nothing to serve:
-/// in a step of a wait, or in one of sixteen polls that serve no message. An endpoint that waits on a real network does so within about
-/// a second, also if it sleeps. One that computes does so when it polls or waits next, and one that is dropped before
-/// prints nothing. A simulated rank does so at its next turn.
+/// Each endpoint prints one report per request, through [`set_printer`]'s function, when it next finds nothing to
+/// serve: in a step of a wait, or in one of sixteen polls that serve no message. An endpoint that waits on a real
+/// network does so within about a second, also if it sleeps. One that computes does so when it polls or waits
+/// next, and one that is dropped before prints nothing. A simulated rank does so at its next turn.
 ///
 /// May be called from any thread and from a signal handler: it increments one atomic number and does nothing else.
 pub fn request() {
@@ -47,7 +47,8 @@ pub(crate) fn requests() -> u32 {
 /// Sets what prints the reports that [`request`] asks for, for all endpoints of this process. The default writes
 /// [`StallReport::lines`] to standard error.
 ///
-/// The function runs inside a wait or a poll of the endpoint: it may allocate and block, and cannot use the endpoint.
+/// The function runs inside a wait or a poll of the endpoint: it may allocate and block, and cannot use the
+/// endpoint.
 pub fn set_printer(printer: impl Fn(&StallReport) + Send + Sync + 'static) {
     *PRINTER.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(printer));
 }
@@ -86,11 +87,11 @@ pub struct Unanswered {
     pub requests: u64,
     /// Whether there may be more: some transports set room aside for replies in bytes and do not count them.
     pub or_more: bool,
-    /// The handlers that they went to are among these: those of the latest requests to this peer that permit a reply, each
-    /// once, from the latest on. Requests before the endpoint's latest 64 are not known.
+    /// The handlers that they went to are among these: those of the latest requests to this peer that permit a
+    /// reply, each once, from the latest on. Requests before the endpoint's latest 64 are not known.
     pub handlers: Vec<String>,
-    /// How long ago the oldest one was sent, at least: the time that the wait has taken, since nothing is sent meanwhile.
-    /// `None` outside of waits, and where several threads share the endpoint.
+    /// How long ago the oldest one was sent, at least: the time that the wait has taken, since nothing is sent
+    /// meanwhile. `None` outside of waits, and where several threads share the endpoint.
     pub age: Option<Span>,
 }
 
@@ -116,15 +117,17 @@ impl fmt::Display for LayerWork {
 
 /// A snapshot of why an endpoint does not get on.
 ///
-/// Nothing is recorded per message for it but the handler and the destination of the latest 64 requests that permit a reply;
-/// the rest comes from accounts that endpoint and transport keep anyway. Each field says what of it is exact.
+/// Nothing is recorded per message for it but the handler and the destination of the latest 64 requests that
+/// permit a reply; the rest comes from accounts that endpoint and transport keep anyway. Each field says what of
+/// it is exact.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StallReport {
     /// The endpoint that waits.
     pub of: Address,
-    /// How long the wait under way has taken; zero outside of waits. Exact where the wait has a time-out or a deadline, else
-    /// counted from a moment after its first fruitless looks, since a short wait does not ask for the time.
+    /// How long the wait under way has taken; zero outside of waits. Exact where the wait has a time-out or a
+    /// deadline, else counted from a moment after its first fruitless looks, since a short wait does not ask for
+    /// the time.
     pub waited: Span,
     /// What the endpoint waits for, in words; empty outside of waits.
     pub waiting_for: String,
@@ -136,14 +139,16 @@ pub struct StallReport {
     pub needs: Vec<Address>,
     /// The peers that have not answered all requests, by rank, where the transport keeps an account per peer.
     pub unanswered: Vec<Unanswered>,
-    /// The peers that have not handled all requests, where the transport knows; told only by a wait for that, as in `drain`.
+    /// The peers that have not handled all requests, where the transport knows; told only by a wait for that, as
+    /// in `drain`.
     pub unhandled: Vec<Address>,
-    /// How many of this endpoint's requests were ended without a reply: their handlers let the token go. Exact, but `None`
-    /// where the transport does not count unanswered requests exactly.
+    /// How many of this endpoint's requests were ended without a reply: their handlers let the token go. Exact,
+    /// but `None` where the transport does not count unanswered requests exactly.
     pub ended: Option<u64>,
     /// Handlers of this endpoint that ended requests of others without a reply, and how many (exact).
     pub forgotten: Vec<(String, u64)>,
-    /// Handlers of this endpoint that detached the tokens of requests which are not answered yet, and how many (exact).
+    /// Handlers of this endpoint that detached the tokens of requests which are not answered yet, and how many
+    /// (exact).
     pub detached: Vec<(String, u64)>,
     /// Peers to which something is used up, and what is left towards them.
     pub short_of: Vec<(Address, CreditSnapshot)>,

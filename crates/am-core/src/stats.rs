@@ -20,8 +20,8 @@ impl Traffic {
     }
 }
 
-/// Counters of one endpoint since it was attached. Indexed by category as in [`Category::ALL`] and by resource as in
-/// [`Resource::ALL`]; the methods name them.
+/// Counters of one endpoint since it was attached. Indexed by category as in [`Category::ALL`] and by resource as
+/// in [`Resource::ALL`]; the methods name them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     pub(crate) requests_sent: [Traffic; 3],
@@ -63,8 +63,9 @@ impl Statistics {
         self.replies_received[category as usize]
     }
 
-    /// One-sided operations that the network did by itself ([`transport::NativeOneSided`](crate::transport::NativeOneSided)), by
-    /// their parts, with the bytes that they moved. Others were loads and stores, or are among the requests.
+    /// One-sided operations that the network did by itself
+    /// ([`transport::NativeOneSided`](crate::transport::NativeOneSided)), by their parts, with the bytes that they
+    /// moved. Others were loads and stores, or are among the requests.
     pub fn native(&self) -> Traffic {
         self.native
     }

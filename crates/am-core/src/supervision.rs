@@ -1,5 +1,5 @@
-//! What the supervisor of a process is told of its endpoints: losses that the program has learned of, and departures
-//! without [`Endpoint::finish`](crate::Endpoint::finish).
+//! What the supervisor of a process is told of its endpoints: losses that the program has learned of, and
+//! departures without [`Endpoint::finish`](crate::Endpoint::finish).
 //!
 //! A launcher that hears of both can tell the rank that failed first from those that failed because of it.
 
@@ -11,10 +11,11 @@ use crate::address::{Address, Rank};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The program is about to learn, from an error, that this rank was lost. Told once for each endpoint and loss.
+    /// The program is about to learn, from an error, that this rank was lost. Told once for each endpoint and
+    /// loss.
     LossTold(Rank),
-    /// The endpoint is about to leave without having finished, and not because it had been told of a loss. No peer knows
-    /// of it yet.
+    /// The endpoint is about to leave without having finished, and not because it had been told of a loss. No peer
+    /// knows of it yet.
     Left,
 }
 
@@ -23,8 +24,8 @@ pub type Observer = fn(Address, Event);
 
 static OBSERVER: OnceLock<Observer> = OnceLock::new();
 
-/// Sets what is told of the events of all endpoints of this process; the first call counts. Returns whether it was this
-/// one.
+/// Sets what is told of the events of all endpoints of this process; the first call counts. Returns whether it was
+/// this one.
 pub fn observe(observer: Observer) -> bool {
     OBSERVER.set(observer).is_ok()
 }

@@ -74,8 +74,8 @@ impl fmt::Display for Span {
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The point in time so long after the origin, for clocks that count from their start. It saturates after 213 days: from
-    /// then on such a clock stands still, and does not begin anew.
+    /// The point in time so long after the origin, for clocks that count from their start. It saturates after 213
+    /// days: from then on such a clock stands still, and does not begin anew.
     #[inline]
     pub const fn after(elapsed: std::time::Duration) -> Self {
         let whole = elapsed.as_secs().saturating_mul(1_000_000_000_000);
@@ -119,7 +119,8 @@ impl Clock {
     }
 }
 
-/// Processors that this process may use, by its affinity and quota; 1 if that is unknown. Makes system calls, so it is asked once.
+/// Processors that this process may use, by its affinity and quota; 1 if that is unknown. Makes system calls, so
+/// it is asked once.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

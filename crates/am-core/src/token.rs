@@ -1,7 +1,8 @@
 //! The permission to reply: a [`Token`] inside a request handler, a [`PendingReply`] beyond it.
 //!
-//! Both are consumed by the one reply they permit. Neither can be copied, and a token cannot leave its handler except
-//! through [`Token::detach`]. Letting one go unused is allowed: the requester then gets its credit back bare.
+//! Both are consumed by the one reply they permit. Neither can be copied, and a token cannot leave its handler
+//! except through [`Token::detach`]. Letting one go unused is allowed: the requester then gets its credit back
+//! bare.
 
 use crate::address::Address;
 use crate::arguments::{Arguments, Words, encode};
@@ -24,8 +25,9 @@ pub(crate) enum Outcome {
     Gone,
 }
 
-/// The ways back of pending replies that were dropped unanswered, with the handlers that detached them, until their endpoint returns the credits. It keeps its
-/// room, so that it allocates no more once it has held as many as are ever dropped between two polls.
+/// The ways back of pending replies that were dropped unanswered, with the handlers that detached them, until
+/// their endpoint returns the credits. It keeps its room, so that it allocates no more once it has held as many as
+/// are ever dropped between two polls.
 #[derive(Debug, Default)]
 pub(crate) struct Abandoned {
     keys: Mutex<Vec<(PendingKey, u8)>>,
@@ -74,9 +76,10 @@ pub(crate) struct TokenContext<'a> {
 
 /// The permission to send one reply to the request that is being handled.
 ///
-/// A handler has no endpoint: it cannot send requests, poll or wait, and a token does not outlive it. What is to happen later
-/// goes into the state: push the data (or the [`PendingReply`] that [`Token::detach`] makes of the token) there, and let the
-/// program send, or [answer](crate::Endpoint::answer), after the poll or wait that ran the handler:
+/// A handler has no endpoint: it cannot send requests, poll or wait, and a token does not outlive it. What is to
+/// happen later goes into the state: push the data (or the [`PendingReply`] that [`Token::detach`] makes of the
+/// token) there, and let the program send, or [answer](crate::Endpoint::answer), after the poll or wait that ran
+/// the handler:
 ///
 /// ```
 /// use am_core::{Endpoint, HandlerResult, Handlers, PendingReply, Rank, loopback};

@@ -1,4 +1,5 @@
-//! Events for the `tracing` crate, at the endpoint's rare moments; nothing at all without the feature of that name.
+//! Events for the `tracing` crate, at the endpoint's rare moments; nothing at all without the feature of that
+//! name.
 //!
 //! Nothing is traced per message: a message takes less time than asking whether anyone listens.
 

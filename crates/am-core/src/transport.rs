@@ -1,17 +1,17 @@
 //! The contract between the core and a network: what a transport offers an [`Endpoint`](crate::Endpoint).
 //!
-//! A transport moves frames of two lanes, requests and replies, between the endpoints of a job. It owns flow control,
-//! waiting and time; it knows no handler. The rules that every transport keeps:
+//! A transport moves frames of two lanes, requests and replies, between the endpoints of a job. It owns flow
+//! control, waiting and time; it knows no handler. The rules that every transport keeps:
 //!
-//! * A frame is refused as a whole ([`Refused`]) or accepted as a whole; an accepted frame arrives exactly once unless
-//!   its peer is lost.
-//! * Replies are never refused for want of room: a request is accepted only once room for its largest permitted reply
-//!   ([`ReplyBound`]) is set aside at the requester.
-//! * Every accepted request ends in exactly one of: a reply, or a bare credit (which may be coalesced with others), also
-//!   when its handler unwinds.
+//! * A frame is refused as a whole ([`Refused`]) or accepted as a whole; an accepted frame arrives exactly once
+//!   unless its peer is lost.
+//! * Replies are never refused for want of room: a request is accepted only once room for its largest permitted
+//!   reply ([`ReplyBound`]) is set aside at the requester.
+//! * Every accepted request ends in exactly one of: a reply, or a bare credit (which may be coalesced with
+//!   others), also when its handler unwinds.
 //! * [`Transport::poll`] never blocks and hands out at most its budget.
-//! * Time passes where a rank polls, sends, is refused or idles. In a simulation it need not pass where a program only
-//!   looks at the clock or at memory.
+//! * Time passes where a rank polls, sends, is refused or idles. In a simulation it need not pass where a program
+//!   only looks at the clock or at memory.
 //! * Bytes from a peer are checked before use; a peer that breaks the protocol becomes [`PeerStatus::Lost`].
 
 mod faulty;
@@ -124,9 +124,9 @@ pub struct RequestHeader {
 
 /// The reply bound of handlers that declare none, in payload bytes, wherever a Medium reply can be as large.
 ///
-/// One number for all transports, so that a reply that fits on one fits on another. Room for it is set aside for every
-/// request under way: a kilobyte lets hundreds of them be. [`Handlers::request_bounded`](crate::Handlers::request_bounded)
-/// declares another bound.
+/// One number for all transports, so that a reply that fits on one fits on another. Room for it is set aside for
+/// every request under way: a kilobyte lets hundreds of them be.
+/// [`Handlers::request_bounded`](crate::Handlers::request_bounded) declares another bound.
 pub const DEFAULT_REPLY: usize = 1024;
 
 /// The largest payloads towards one peer, in bytes.
@@ -142,16 +142,17 @@ pub struct Limits {
     /// The reply bound of handlers that declare none; the same towards all peers. [`DEFAULT_REPLY`], unless
     /// `medium_reply` or the transport's settings are smaller.
     pub default_reply: usize,
-    /// Extra Medium payload for each argument fewer than sixteen (0 where arguments and payload do not share room).
+    /// Extra Medium payload for each argument fewer than sixteen (0 where arguments and payload do not share
+    /// room).
     pub per_argument: usize,
-    /// Whether requests of one pair are handled in the order they were sent, and replies likewise. Nothing else is ordered
-    /// anywhere; see [`Endpoint`](crate::Endpoint#order).
+    /// Whether requests of one pair are handled in the order they were sent, and replies likewise. Nothing else is
+    /// ordered anywhere; see [`Endpoint`](crate::Endpoint#order).
     pub ordered: bool,
 }
 
 impl Limits {
-    /// Medium messages of at most `medium` bytes in both directions, Long ones of at most `long`, with any number of arguments, and
-    /// the default reply bound; messages of a pair are in order.
+    /// Medium messages of at most `medium` bytes in both directions, Long ones of at most `long`, with any number
+    /// of arguments, and the default reply bound; messages of a pair are in order.
     pub const fn uniform(medium: usize, long: u64) -> Self {
         let default_reply = if medium < DEFAULT_REPLY { medium } else { DEFAULT_REPLY };
         let (medium_request, medium_reply) = (medium, medium);
@@ -224,7 +225,8 @@ impl Resource {
         Self::Connection,
     ];
 
-    /// What a request with so many bytes of payload lacks where one limit bounds frames and bytes of requests alike.
+    /// What a request with so many bytes of payload lacks where one limit bounds frames and bytes of requests
+    /// alike.
     pub const fn of_request(payload: usize) -> Self {
         if payload == 0 { Self::RequestFrames } else { Self::RequestBytes }
     }
@@ -293,7 +295,8 @@ pub enum Body<'a> {
     None,
     /// Bytes that the destination's handler sees in a buffer: a Medium message.
     Copy(&'a [u8]),
-    /// Bytes that are placed at a byte offset of the destination's segment before the handler runs: a Long message.
+    /// Bytes that are placed at a byte offset of the destination's segment before the handler runs: a Long
+    /// message.
     Place(&'a [u8], u64),
 }
 
@@ -389,8 +392,8 @@ pub struct Arrival<'a> {
 
 /// Fills a payload buffer in the transport before it is sent.
 ///
-/// Bytes that were never written are unspecified at the receiver, though never secret: they are earlier payload of the
-/// same pair, or zero.
+/// Bytes that were never written are unspecified at the receiver, though never secret: they are earlier payload of
+/// the same pair, or zero.
 pub trait PayloadWriter {
     /// Size of the buffer in bytes.
     fn len(&self) -> usize;
@@ -458,41 +461,41 @@ pub trait Sink {
 /// Time, and how a rank passes it until something happens.
 pub trait Waiting {
     /// Waits a little after a fruitless poll or a refusal: until something may have changed, or until `until`. May
-    /// return early, and does so at once if something has come, or room has, since then. Real transports spin, then
-    /// yield, then park, for at most about a second at a time, so that the endpoint can see a request for its stall report;
-    /// simulated ones suspend the rank. `reason` is for their reports.
+    /// return early, and does so at once if something has come, or room has, since then. Real transports spin,
+    /// then yield, then park, for at most about a second at a time, so that the endpoint can see a request for its
+    /// stall report; simulated ones suspend the rank. `reason` is for their reports.
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason);
 
-    /// [`Waiting::idle`], where peers also change memory that this process sees: it does not begin once `changed` is true. A peer
-    /// that makes it true calls [`Waiting::wake_peer`] afterwards, which ends an idling that began before. Transports
-    /// with [`Transport::auxiliary`] segments provide it.
+    /// [`Waiting::idle`], where peers also change memory that this process sees: it does not begin once `changed`
+    /// is true. A peer that makes it true calls [`Waiting::wake_peer`] afterwards, which ends an idling that began
+    /// before. Transports with [`Transport::auxiliary`] segments provide it.
     fn idle_unless(&mut self, until: Option<Instant>, reason: WaitReason, changed: &mut dyn FnMut() -> bool) {
         if !changed() {
             self.idle(until, reason);
         }
     }
 
-    /// Ends the idling of a peer that waits for a change of memory which both see, and which this endpoint has just made.
-    /// Cheap where the peer does not sleep. Does not block.
+    /// Ends the idling of a peer that waits for a change of memory which both see, and which this endpoint has
+    /// just made. Cheap where the peer does not sleep. Does not block.
     fn wake_peer(&mut self, peer: Peer) {
         let _ = peer;
     }
 
-    /// Whether the next [`Waiting::idle`] of a wait that has just begun only spins, so that asking for the time would
-    /// delay it. Where this is true, the first 64 idlings of a wait do not sleep.
+    /// Whether the next [`Waiting::idle`] of a wait that has just begun only spins, so that asking for the time
+    /// would delay it. Where this is true, the first 64 idlings of a wait do not sleep.
     fn spins(&self) -> bool {
         false
     }
 
-    /// What ends this transport's idling, from any thread and at any time: an idling that is about to begin ends at once.
-    /// `None` where nothing can, as in a simulation.
+    /// What ends this transport's idling, from any thread and at any time: an idling that is about to begin ends
+    /// at once. `None` where nothing can, as in a simulation.
     fn waker(&self) -> Option<Waker> {
         None
     }
 
-    /// Hands over everything accepted so far, then watches the network without the rank's help: `waker` is called once,
-    /// from any thread, when something may have come since the last poll, be it a frame, room or a loss. So a rank waits
-    /// for several things at once.
+    /// Hands over everything accepted so far, then watches the network without the rank's help: `waker` is called
+    /// once, from any thread, when something may have come since the last poll, be it a frame, room or a loss. So
+    /// a rank waits for several things at once.
     fn notify(&mut self, waker: &Waker) -> Notify {
         let _ = waker;
         Notify::Never
@@ -521,20 +524,20 @@ pub trait Transport: Membership + Waiting {
     /// The limits towards a peer.
     fn limits(&self, peer: Peer) -> &Limits;
 
-    /// Sends a request. A Long payload is placed in the destination's segment, then the frame is delivered; the caller has
-    /// checked its range against [`Transport::segment_len`], and the length of a Medium one against
+    /// Sends a request. A Long payload is placed in the destination's segment, then the frame is delivered; the
+    /// caller has checked its range against [`Transport::segment_len`], and the length of a Medium one against
     /// [`Limits::max_payload`]. Does not allocate.
     ///
-    /// Does not block, except that a Long payload larger than the transport's buffers may take as long as the medium takes
-    /// to carry it. Meanwhile the transport takes in what arrives without delivering it; a peer lost on the way ends that
-    /// with [`Refused::Gone`].
+    /// Does not block, except that a Long payload larger than the transport's buffers may take as long as the
+    /// medium takes to carry it. Meanwhile the transport takes in what arrives without delivering it; a peer lost
+    /// on the way ends that with [`Refused::Gone`].
     ///
     /// # Errors
     /// [`Refused`]; the frame will not be delivered. Unless the peer is gone, nothing was placed.
     fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused>;
 
-    /// Takes the room of a Medium request of `len` payload bytes, at most [`Limits::max_payload`]. Does not block or
-    /// allocate. The caller turns what it gets into a slot, with the same arguments and before any other call.
+    /// Takes the room of a Medium request of `len` payload bytes, at most [`Limits::max_payload`]. Does not block
+    /// or allocate. The caller turns what it gets into a slot, with the same arguments and before any other call.
     ///
     /// # Errors
     /// [`Refused`]; nothing was taken.
@@ -550,19 +553,19 @@ pub trait Transport: Membership + Waiting {
         room: Self::Room,
     ) -> Self::Slot<'_>;
 
-    /// Sends a message between cores on the request lane; it has no reply and no handler. Such messages may overtake each
-    /// other where [`Limits::ordered`] is false.
+    /// Sends a message between cores on the request lane; it has no reply and no handler. Such messages may
+    /// overtake each other where [`Limits::ordered`] is false.
     ///
     /// # Errors
     /// [`Refused`]; nothing was sent.
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
 
-    /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the peers only;
-    /// the next one goes on behind them, and [`Transport::polls_per_sweep`] of them look at all.
+    /// Delivers at most `budget` arrived frames to the sink; returns how many. One poll may look at some of the
+    /// peers only; the next one goes on behind them, and [`Transport::polls_per_sweep`] of them look at all.
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize;
 
-    /// Whether a poll may find something to do: asked before each, so that an empty one is cheap. It counts as a fruitless poll where
-    /// it is false, and is so only where the poll would deliver nothing and do nothing else.
+    /// Whether a poll may find something to do: asked before each, so that an empty one is cheap. It counts as a
+    /// fruitless poll where it is false, and is so only where the poll would deliver nothing and do nothing else.
     #[inline]
     fn may_deliver(&mut self) -> bool {
         true
@@ -579,15 +582,15 @@ pub trait Transport: Membership + Waiting {
     /// Hands everything accepted so far to the network.
     fn flush(&mut self);
 
-    /// Whether every accepted request to a peer that is still there has been handled (or dropped) at its destination, and
-    /// the reply that its handler sent, if any, can be polled here.
+    /// Whether every accepted request to a peer that is still there has been handled (or dropped) at its
+    /// destination, and the reply that its handler sent, if any, can be polled here.
     fn is_quiescent(&mut self) -> bool;
 
     /// This rank's own segment.
     fn segment(&self) -> &Segment<Self::Memory>;
 
-    /// Copies from this rank's own segment what Long messages have placed there: where handlers copy such payloads faster than
-    /// [`segment`](Transport::segment) does, that way.
+    /// Copies from this rank's own segment what Long messages have placed there: where handlers copy such payloads
+    /// faster than [`segment`](Transport::segment) does, that way.
     ///
     /// # Errors
     /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
@@ -599,8 +602,8 @@ pub trait Transport: Membership + Waiting {
     /// Size in bytes of a rank's segment.
     fn segment_len(&self, rank: Rank) -> u64;
 
-    /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory). None for any rank in a
-    /// [fork](Membership::is_fork).
+    /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory). None for
+    /// any rank in a [fork](Membership::is_fork).
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         let _ = rank;
         None
@@ -623,16 +626,16 @@ pub trait Transport: Membership + Waiting {
         Err(LentFault::Refused)
     }
 
-    /// A peer's auxiliary segment, or this endpoint's own, where this process sees it: memory beside the segment of its rank, zero at
-    /// first, that programs do not see and layers use (GASNet-EX's auxiliary segments). All of it belongs to one layer, the
-    /// collective operations of `am-pgas`. Allocates.
+    /// A peer's auxiliary segment, or this endpoint's own, where this process sees it: memory beside the segment
+    /// of its rank, zero at first, that programs do not see and layers use (GASNet-EX's auxiliary segments). All
+    /// of it belongs to one layer, the collective operations of `am-pgas`. Allocates.
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
         let _ = of;
         None
     }
 
-    /// The one-sided operations that the network does by itself towards a peer, and what the peer is called there; `None` where it
-    /// does none. The same at every call.
+    /// The one-sided operations that the network does by itself towards a peer, and what the peer is called there;
+    /// `None` where it does none. The same at every call.
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
         let _ = to;
         None
@@ -641,7 +644,8 @@ pub trait Transport: Membership + Waiting {
     /// What could still be sent to a peer now.
     fn credits(&self, peer: Peer) -> CreditSnapshot;
 
-    /// What a peer owes this endpoint, from accounts that the transport keeps anyway; `None` where it keeps none per peer.
+    /// What a peer owes this endpoint, from accounts that the transport keeps anyway; `None` where it keeps none
+    /// per peer.
     fn owed(&self, peer: Peer) -> Option<Owed> {
         let _ = peer;
         None

@@ -1,13 +1,15 @@
-//! How messages and manifests become bytes: what launchers, agents and ranks that meet by themselves say to each other.
+//! How messages and manifests become bytes: what launchers, agents and ranks that meet by themselves say to each
+//! other.
 //!
-//! The form is that of postcard 1 (<https://postcard.jamesmunns.com/wire-format>): integers of more than one byte have a variable
-//! length (LEB128; signed ones in zigzag form), sequences and texts follow their length, options and variants follow a byte that
-//! names them, and structures are their fields one after the other. The messages are few, so [`wire!`] writes the code from a
-//! list of fields; a derive macro and its parser would be five more crates in every program.
+//! The form is that of postcard 1 (<https://postcard.jamesmunns.com/wire-format>): integers of more than one byte
+//! have a variable length (LEB128; signed ones in zigzag form), sequences and texts follow their length, options
+//! and variants follow a byte that names them, and structures are their fields one after the other. The messages
+//! are few, so [`wire!`] writes the code from a list of fields; a derive macro and its parser would be five more
+//! crates in every program.
 //!
-//! Bytes from others are decoded without a panic, in memory of a small multiple of their length: 24 times at most, for a list of
-//! arguments that are all empty. What postcard takes and nobody writes is refused: integers with more bytes than they need. So
-//! what is decoded has the same bytes when it is encoded again.
+//! Bytes from others are decoded without a panic, in memory of a small multiple of their length: 24 times at most,
+//! for a list of arguments that are all empty. What postcard takes and nobody writes is refused: integers with
+//! more bytes than they need. So what is decoded has the same bytes when it is encoded again.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -37,8 +39,8 @@ pub(crate) trait Wire: Sized {
     }
 }
 
-/// A message as bytes, which are wiped when dropped: it may have a secret in it. They are written at once to where they stay, so
-/// that no part is left behind as it would be in a vector that grows.
+/// A message as bytes, which are wiped when dropped: it may have a secret in it. They are written at once to where
+/// they stay, so that no part is left behind as it would be in a vector that grows.
 pub(crate) fn encode(message: &impl Wire) -> Zeroizing<Vec<u8>> {
     let mut length = 0;
     message.put(&mut |bytes| length += bytes.len());
@@ -100,7 +102,8 @@ fn split<'a>(from: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     from.split_off(..count)
 }
 
-/// An integer of variable length: seven bits a byte, the lowest first; all bytes but the last have their highest bit set.
+/// An integer of variable length: seven bits a byte, the lowest first; all bytes but the last have their highest
+/// bit set.
 fn put_number(mut number: u64, to: &mut dyn FnMut(&[u8])) {
     while number > 0x7f {
         to(&[number as u8 | 0x80]);

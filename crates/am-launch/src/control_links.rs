@@ -1,6 +1,7 @@
-//! The links between a launcher or agent and its ranks. Ranks exchange bytes over them ([`Allgather`]), which can't be
-//! in the manifest that they inherit because they are known only when a program attaches, and learn whose process has
-//! ended without taking leave. A rank says when its endpoints have taken leave, and when it takes part in no further exchange.
+//! The links between a launcher or agent and its ranks. Ranks exchange bytes over them ([`Allgather`]), which
+//! can't be in the manifest that they inherit because they are known only when a program attaches, and learn whose
+//! process has ended without taking leave. A rank says when its endpoints have taken leave, and when it takes part
+//! in no further exchange.
 //!
 //! Deaths are known to launchers at once; without a word from them, a rank on another host is missed only after a
 //! long silence.
@@ -28,7 +29,8 @@ const BACK: u8 = 2;
 const DONE: u8 = 3;
 /// From a rank: whether it wants to know who is done (a byte, 1 or 0).
 const WATCH: u8 = 4;
-/// To a rank: parts of an exchange in the order of ranks, each with its length before it, behind a byte that says whether more follow.
+/// To a rank: parts of an exchange in the order of ranks, each with its length before it, behind a byte that says
+/// whether more follow.
 const GATHERED: u8 = 5;
 /// To a rank: the numbers of ranks that have ended without taking leave.
 const FAILED: u8 = 6;
@@ -37,8 +39,8 @@ const OUT: u8 = 7;
 
 /// Parts in one frame at most: with each of them as long as one may be, a frame has 8 MiB.
 const PARTS_AT_ONCE: usize = 128;
-/// Long frames that are taken of one rank before the next one has its turn: more than a socket holds, so that all is received that a rank
-/// had said when it ended.
+/// Long frames that are taken of one rank before the next one has its turn: more than a socket holds, so that all
+/// is received that a rank had said when it ended.
 const MOST_FRAMES: usize = 64;
 /// Ranks in one frame at most.
 const RANKS_AT_ONCE: usize = 1 << 20;
@@ -286,8 +288,8 @@ impl ControlLinks {
         parts
     }
 
-    /// Places whose ranks take part in no further exchange, because they have said so or hung up: those that were found since the
-    /// last call.
+    /// Places whose ranks take part in no further exchange, because they have said so or hung up: those that were
+    /// found since the last call.
     pub(crate) fn take_done(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.done)
     }
@@ -408,8 +410,8 @@ impl Presence {
     }
 }
 
-/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] receives the parts of
-/// all.
+/// A rank's end: sends its part of an exchange, of at most [`LONGEST_PART`] bytes. [`listen`] receives the parts
+/// of all.
 ///
 /// # Errors
 /// The launcher has gone.
@@ -423,8 +425,8 @@ pub(crate) fn send_done(link: &dyn Uplink) {
     let _ = link.say(Word::Done);
 }
 
-/// A rank's end: asks to be told who is done, those of before included, or no longer to be told. A launcher that is gone is found by
-/// who listens.
+/// A rank's end: asks to be told who is done, those of before included, or no longer to be told. A launcher that
+/// is gone is found by who listens.
 pub(crate) fn send_watch(link: &dyn Uplink, on: bool) {
     let _ = link.say(Word::Watch(on));
 }
@@ -477,8 +479,8 @@ pub(crate) fn listen(mut link: &UnixStream, ranks: u32, mut on_message: impl FnM
     }
 }
 
-/// Adds the parts of a frame to those of earlier ones; returns whether more follow. `None` unless there are as many as ranks in the
-/// end.
+/// Adds the parts of a frame to those of earlier ones; returns whether more follow. `None` unless there are as
+/// many as ranks in the end.
 fn parts_of(body: &[u8], ranks: usize, gathered: &mut Vec<Vec<u8>>) -> Option<bool> {
     let (more, mut rest) = body.split_first()?;
     while let Some((length, behind)) = rest.split_first_chunk() {
@@ -497,8 +499,9 @@ fn parts_of(body: &[u8], ranks: usize, gathered: &mut Vec<Vec<u8>>) -> Option<bo
     (rest.is_empty() && more == (gathered.len() < ranks)).then_some(more)
 }
 
-/// What one end of a link may say to the other: an even first byte says it to a launcher, in two parts of which the second byte is
-/// the length of the first; an odd one to a rank of a job whose size is the second byte. Returns whether anything was understood.
+/// What one end of a link may say to the other: an even first byte says it to a launcher, in two parts of which
+/// the second byte is the length of the first; an odd one to a rank of a job whose size is the second byte.
+/// Returns whether anything was understood.
 ///
 /// # Panics
 /// If a launcher takes anything but what the frames say, or a rank is told of ranks that its job does not have.
@@ -712,7 +715,8 @@ mod tests {
         let empty = [0; 4];
         for (kind, body) in [
             (GATHERED, &[][..]),
-            // A part that is cut off; a third part for two ranks; too few; more than the last; no answer to whether more follow.
+            // A part that is cut off; a third part for two ranks; too few; more than the last; no answer to
+            // whether more follow.
             (GATHERED, &[0, 1, 0, 0, 0]),
             (GATHERED, &[&[0], &empty[..], &empty, &empty].concat()),
             (GATHERED, &[&[0], &empty[..]].concat()),

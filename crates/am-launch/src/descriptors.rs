@@ -1,4 +1,5 @@
-//! The descriptors that a launcher leaves to a rank: which file each is, and the claim of one by the process that inherited it.
+//! The descriptors that a launcher leaves to a rank: which file each is, and the claim of one by the process that
+//! inherited it.
 
 use std::fmt;
 use std::fs;
@@ -120,8 +121,8 @@ const NOT_INHERITED: &str = "only the process that a launcher starts inherits it
 /// The descriptors that this process has taken over.
 static CLAIMED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-/// Whether an inherited descriptor that a variable of the launcher names can still be taken over, and is what the launcher leaves
-/// there.
+/// Whether an inherited descriptor that a variable of the launcher names can still be taken over, and is what the
+/// launcher leaves there.
 ///
 /// # Errors
 /// There is no such descriptor, it is something else, or it has been taken over before.
@@ -132,8 +133,9 @@ pub(crate) fn unclaimed(number: u32, wanted: FileKind) -> io::Result<()> {
 #[expect(unsafe_code, reason = "what a number stands for is asked of the descriptor, which somebody else may own")]
 fn checked(number: u32, wanted: FileKind, claimed: &[RawFd]) -> io::Result<RawFd> {
     let number = look_up(number, claimed)?;
-    // SAFETY: the descriptor is open, as was just seen, and is only looked at. Nobody in this process closes what the launcher
-    // left; if the number stands for something else, its owner may close it meanwhile, and then an error is the worst.
+    // SAFETY: the descriptor is open, as was just seen, and is only looked at. Nobody in this process closes what
+    // the launcher left; if the number stands for something else, its owner may close it meanwhile, and then an
+    // error is the worst.
     let file = unsafe { BorrowedFd::borrow_raw(number) };
     if !wanted.is(file)? {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not {wanted}; {NOT_INHERITED}")));
@@ -156,8 +158,8 @@ fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
     Ok(number)
 }
 
-/// Takes over an inherited descriptor that a variable of the launcher names, once, if it is what the launcher leaves there;
-/// programs that this one starts don't get it. Anything else stays open and as it is.
+/// Takes over an inherited descriptor that a variable of the launcher names, once, if it is what the launcher
+/// leaves there; programs that this one starts don't get it. Anything else stays open and as it is.
 ///
 /// # Errors
 /// There is no such descriptor, it is something else, or it has been taken over before.
@@ -165,8 +167,9 @@ fn look_up(number: u32, claimed: &[RawFd]) -> io::Result<RawFd> {
 pub(crate) fn claim(number: u32, wanted: FileKind) -> io::Result<OwnedFd> {
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
     let number = checked(number, wanted, &claimed)?;
-    // SAFETY: the descriptor is open, and nobody else in this process owns it: it is what only the launcher can have left
-    // under this number, opened in this process for this call before the program ran, and the list lets only one call have it.
+    // SAFETY: the descriptor is open, and nobody else in this process owns it: it is what only the launcher can
+    // have left under this number, opened in this process for this call before the program ran, and the list lets
+    // only one call have it.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
     claimed.push(number);
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;

@@ -1,4 +1,5 @@
-//! Everything that can keep a launcher or an agent from starting or watching its ranks, with the exit code that goes with it.
+//! Everything that can keep a launcher or an agent from starting or watching its ranks, with the exit code that
+//! goes with it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -1,5 +1,5 @@
-//! What fuzzers and ordinary tests call alike: each target turns bytes into what others say or users write, and panics if that is
-//! taken for what it is not.
+//! What fuzzers and ordinary tests call alike: each target turns bytes into what others say or users write, and
+//! panics if that is taken for what it is not.
 
 mod drawn;
 
@@ -16,7 +16,8 @@ pub use drawn::drawn;
 /// A list of hosts and a host file: what is taken can be used as hosts. Returns whether either is.
 ///
 /// # Panics
-/// If a name could be an option of the remote command, or is there twice, or a host file is refused in several lines.
+/// If a name could be an option of the remote command, or is there twice, or a host file is refused in several
+/// lines.
 pub fn hosts(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let mut taken = parse_hosts(text).is_ok_and(|hosts| usable(&hosts));

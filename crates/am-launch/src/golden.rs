@@ -1,5 +1,5 @@
-//! The bytes of everything that launchers, agents and ranks say to each other. Two versions that differ in them must not talk: who
-//! changes one changes [`PROTOCOL`] or the manifest's first bytes as well, and then this file.
+//! The bytes of everything that launchers, agents and ranks say to each other. Two versions that differ in them
+//! must not talk: who changes one changes [`PROTOCOL`] or the manifest's first bytes as well, and then this file.
 
 use std::io::Read;
 use std::net::IpAddr;

@@ -73,8 +73,8 @@ pub enum InterfaceError {
     System(#[from] io::Error),
 }
 
-/// The addresses of this host's interfaces that are up, loopback last. Addresses that make sense on one link only are
-/// left out.
+/// The addresses of this host's interfaces that are up, loopback last. Addresses that make sense on one link only
+/// are left out.
 pub(crate) fn addresses() -> io::Result<Vec<Chosen>> {
     let mut all = Vec::new();
     for entry in getifaddrs()? {
@@ -144,7 +144,8 @@ pub(crate) fn outward(towards: IpAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// The address of a host by its name, IPv4 before IPv6, if it resolves. Asks the system's resolver, which may take its time.
+/// The address of a host by its name, IPv4 before IPv6, if it resolves. Asks the system's resolver, which may take
+/// its time.
 pub(crate) fn resolve(name: &str) -> Option<IpAddr> {
     let mut found: Vec<IpAddr> =
         (name, 0).to_socket_addrs().ok()?.map(|address: SocketAddr| address.ip()).collect();

@@ -1,4 +1,5 @@
-//! The launcher: a builder of a job's description, and the way from there to running ranks, on this host or on several.
+//! The launcher: a builder of a job's description, and the way from there to running ranks, on this host or on
+//! several.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -97,8 +98,8 @@ impl Launcher {
         self
     }
 
-    /// The time-out of every wait of every rank: sets `AM_TIMEOUT` for them. A wait beyond it fails with a report of what it
-    /// waits for.
+    /// The time-out of every wait of every rank: sets `AM_TIMEOUT` for them. A wait beyond it fails with a report
+    /// of what it waits for.
     #[must_use]
     pub fn wait_timeout(self, timeout: Duration) -> Self {
         self.env(env::TIMEOUT, format!("{}s", timeout.as_secs_f64()))
@@ -130,7 +131,8 @@ impl Launcher {
         self
     }
 
-    /// Makes it the launcher of this very program, with its arguments, for a job that the program starts by itself.
+    /// Makes it the launcher of this very program, with its arguments, for a job that the program starts by
+    /// itself.
     pub(crate) fn of_this_program(mut self, file: PathBuf) -> Self {
         let mut args = std::env::args_os();
         self.spec.kind = env::LAUNCHER_ITSELF;
@@ -152,7 +154,8 @@ impl Launcher {
         self
     }
 
-    /// The address that ranks of a job on this host alone use among each other; by default that of the loopback interface.
+    /// The address that ranks of a job on this host alone use among each other; by default that of the loopback
+    /// interface.
     #[must_use]
     pub fn interface(mut self, wish: InterfaceWish) -> Self {
         self.spec.interface = Some(wish);
@@ -179,15 +182,14 @@ impl Launcher {
     /// Starts the ranks and waits until the last one has ended.
     ///
     /// Rank 0 inherits standard input, the others read from `/dev/null`. While it runs, the calling thread passes
-    /// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the ranks, of which SIGQUIT makes them print what they wait
-    /// for. In a process with other threads
-    /// these may get the signals instead, and the end of a rank may be noticed 20 ms late. If the calling thread
-    /// or process dies, the ranks die. A message on standard error names the first rank that fails, not one that failed because
-    /// another one was lost.
+    /// SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 on to the ranks, of which SIGQUIT makes them print
+    /// what they wait for. In a process with other threads these may get the signals instead, and the end of a
+    /// rank may be noticed 20 ms late. If the calling thread or process dies, the ranks die. A message on standard
+    /// error names the first rank that fails, not one that failed because another one was lost.
     ///
     /// # Errors
-    /// A wrong configuration, an unknown or senseless `AM_` variable, a program that can't be started, a host that can't be reached, or a refusing operating
-    /// system. No rank is left running.
+    /// A wrong configuration, an unknown or senseless `AM_` variable, a program that can't be started, a host that
+    /// can't be reached, or a refusing operating system. No rank is left running.
     pub fn launch(&self) -> Result<Outcome, LaunchError> {
         self.check()?;
         if let Some(hosts) = &self.hosts {

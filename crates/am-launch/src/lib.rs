@@ -4,9 +4,9 @@
 //!   `amrun`, `mpirun` or `srun`, it is one of theirs.
 //! - [`Launcher`] starts any program as N ranks and returns how each ended; the `amrun` command is a thin shell
 //!   over it. With [`Hosts`] it starts them on other hosts.
-//! - [`Bootstrap`] is what a rank knows about its job before any transport: rank, ranks and hosts, an exchange of bytes, failures as
-//!   they become known, the job's secret. This crate knows no transport; those who do (`active-messages`) start them with it and
-//!   [register](env::register) the variables that they read.
+//! - [`Bootstrap`] is what a rank knows about its job before any transport: rank, ranks and hosts, an exchange of
+//!   bytes, failures as they become known, the job's secret. This crate knows no transport; those who do
+//!   (`active-messages`) start them with it and [register](env::register) the variables that they read.
 //!
 //! ```
 //! use am_launch::{Hosts, Launcher, parse_hosts};
@@ -24,9 +24,10 @@
 //! never through arguments, which every user of a host can list. Agents report at one TCP port of the launcher,
 //! over connections that both ends authenticate and encrypt with the secret; nobody else gets an answer there.
 //! They start the ranks, report their ends, pass signals on, and end everything when the launcher is silent for
-//! too long or gone. Ranks inherit two descriptors: of a sealed memory file, the *manifest*, with the hosts, the host of every
-//! rank and the secret, and of a link to their launcher or agent, over which they exchange bytes and hear of failures. So neither
-//! connections nor descriptors grow with the pairs of ranks; a launcher or agent has one for each rank of its host.
+//! too long or gone. Ranks inherit two descriptors: of a sealed memory file, the *manifest*, with the hosts, the
+//! host of every rank and the secret, and of a link to their launcher or agent, over which they exchange bytes and
+//! hear of failures. So neither connections nor descriptors grow with the pairs of ranks; a launcher or agent has
+//! one for each rank of its host.
 //!
 //! Ranks that `mpirun` or `srun` started on several hosts meet where rank 0 says, over PMI (the socket `PMI_FD`)
 //! or PMIx (its library is loaded at run time); the job's secret goes the same way. Otherwise, and by hand, they
@@ -65,29 +66,31 @@
 //! gets [`RankError::Descriptor`]; it has to be started without them.
 //!
 //! A process with `AM_RANK`, `AM_RANKS` and `AM_JOB` but without `AM_LAUNCHER` was started by
-//! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and `srun`,
-//! `AM_JOB` overrides the name that the ranks meet under; without it and without a name from the launcher, the
-//! ranks of one parent belong together. With `AM_RENDEZVOUS` they meet there instead, whatever their hosts.
+//! hand, say in a debugger; such ranks meet each other on one host as those of `mpirun` do. Under `mpirun` and
+//! `srun`, `AM_JOB` overrides the name that the ranks meet under; without it and without a name from the launcher,
+//! the ranks of one parent belong together. With `AM_RENDEZVOUS` they meet there instead, whatever their hosts.
 //!
 //! More are read: `AM_DEFAULT_RANKS`, the number of ranks when nobody asks for one; `AM_MEET_TIMEOUT`, how
-//! many seconds ranks of one host wait for each other, and those of several that no launcher of this family started (by default 60
-//! and a tenth for each rank); `AM_TRANSPORT`, which is passed on;
-//! `AM_INTERFACE`, the interface for traffic between hosts; `AM_TIMEOUT`, the time-out of every wait; by `amrun` `AM_REMOTE`,
-//! the remote command; and those that transports [register](env::register). Any other variable whose name
-//! begins with `AM_` is an error that names the nearest known one, unless `AM_IGNORE` lists it. The launcher checks all of them
-//! before it starts a rank. `amrun` knows no transport: it refuses names that look like one of the above, misspelt, and leaves the
-//! others to the ranks.
+//! many seconds ranks of one host wait for each other, and those of several that no launcher of this family
+//! started (by default 60 and a tenth for each rank); `AM_TRANSPORT`, which is passed on; `AM_INTERFACE`, the
+//! interface for traffic between hosts; `AM_TIMEOUT`, the time-out of every wait; by `amrun` `AM_REMOTE`, the
+//! remote command; and those that transports [register](env::register). Any other variable whose name begins with
+//! `AM_` is an error that names the nearest known one, unless `AM_IGNORE` lists it. The launcher checks all of
+//! them before it starts a rank. `amrun` knows no transport: it refuses names that look like one of the above,
+//! misspelt, and leaves the others to the ranks.
 //!
 //! # A job that does not get on
 //!
-//! SIGQUIT to a rank, or to its launcher for all of them, makes ranks print what they wait for and go on. When a job's time
-//! limit is over (`amrun -t`), the ranks do so before they are ended. `AM_TIMEOUT=10s` or `amrun --timeout 10s` makes waits
-//! that take longer fail with the same report. A program's own handler for SIGQUIT stays.
+//! SIGQUIT to a rank, or to its launcher for all of them, makes ranks print what they wait for and go on. When a
+//! job's time limit is over (`amrun -t`), the ranks do so before they are ended. `AM_TIMEOUT=10s` or
+//! `amrun --timeout 10s` makes waits that take longer fail with the same report. A program's own handler for
+//! SIGQUIT stays.
 //!
 //! # Which rank is named
 //!
-//! A rank that fails because another one was lost is not the reason. Ranks tell the launcher of whose loss they have learned;
-//! before it names such a rank it waits up to 5 s for the end of the lost one, and exits with that one's code.
+//! A rank that fails because another one was lost is not the reason. Ranks tell the launcher of whose loss they
+//! have learned; before it names such a rank it waits up to 5 s for the end of the lost one, and exits with that
+//! one's code.
 //!
 //! # What is left behind
 //!

@@ -1,5 +1,5 @@
-//! The job's manifest: its hosts, the host of every rank, and the secret. A launcher writes it into a sealed memory
-//! file that its ranks inherit; ranks that met by themselves hold the same.
+//! The job's manifest: its hosts, the host of every rank, and the secret. A launcher writes it into a sealed
+//! memory file that its ranks inherit; ranks that met by themselves hold the same.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -16,7 +16,8 @@ use crate::codec::{decode, encode, wire};
 use crate::descriptors::{Descriptor, FileKind, claim, unclaimed};
 use crate::secret::Secret;
 
-/// The first bytes of a manifest's file; they change with its form, and with what ranks and their launcher say to each other.
+/// The first bytes of a manifest's file; they change with its form, and with what ranks and their launcher say to
+/// each other.
 pub(crate) const MAGIC: [u8; 8] = *b"am-mnft3";
 
 /// Nobody can change a manifest's file.

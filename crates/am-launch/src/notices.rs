@@ -1,4 +1,5 @@
-//! Notices: what a rank tells its launcher or agent beside its exit code, through one pipe that all ranks of a host share.
+//! Notices: what a rank tells its launcher or agent beside its exit code, through one pipe that all ranks of a
+//! host share.
 //!
 //! A notice is written before its rank ends, so whoever reads the pipe after it has reaped a rank has all of that
 //! rank's notices. They say which failure came first ([`Notice::Lost`], [`Notice::Left`]) and end whole jobs
@@ -29,8 +30,8 @@ use crate::codec::wire;
 use crate::descriptors::{Descriptor, FileKind, claim};
 use crate::env;
 
-/// How long a rank that fails over another one's loss waits with its own message, so that the other one's comes first. The
-/// launcher usually ends it before.
+/// How long a rank that fails over another one's loss waits with its own message, so that the other one's comes
+/// first. The launcher usually ends it before.
 const HOLD: Duration = Duration::from_secs(3);
 /// How long a rank that has nothing more to do waits until the pipe takes its notices.
 const ROOM: Duration = Duration::from_secs(1);
@@ -253,8 +254,8 @@ impl Voice {
     }
 }
 
-/// Lets a rank that is about to fail wait if it has been told of a loss: the lost rank's own failure is the reason that the
-/// user needs, and when the launcher knows it, it ends this rank. Waits once per process.
+/// Lets a rank that is about to fail wait if it has been told of a loss: the lost rank's own failure is the reason
+/// that the user needs, and when the launcher knows it, it ends this rank. Waits once per process.
 pub(crate) fn hold_back() {
     let Some(voice) = VOICE.get() else { return };
     voice.insist();
@@ -265,16 +266,16 @@ pub(crate) fn hold_back() {
     }
 }
 
-/// Ends the whole job with `code`, at once and from any rank, like `gasnet_exit`: nothing is waited for, no destructor runs,
-/// and messages that are under way may be lost. Does not return.
+/// Ends the whole job with `code`, at once and from any rank, like `gasnet_exit`: nothing is waited for, no
+/// destructor runs, and messages that are under way may be lost. Does not return.
 ///
-/// The launcher ends all other ranks (SIGTERM, and SIGKILL after its grace period), on every host, and exits with `code`. Of
-/// several ranks that call this the first one counts; a job that is ending already, over a failure or its time limit, keeps
-/// its own code. Standard output is flushed, and functions registered with `atexit` run, as by
-/// [`std::process::exit`].
+/// The launcher ends all other ranks (SIGTERM, and SIGKILL after its grace period), on every host, and exits with
+/// `code`. Of several ranks that call this the first one counts; a job that is ending already, over a failure or
+/// its time limit, keeps its own code. Standard output is flushed, and functions registered with `atexit` run, as
+/// by [`std::process::exit`].
 ///
-/// Under `mpirun`, `srun` or a debugger there is no launcher of this family to tell: this process exits with `code`, its peers
-/// find it lost, and what happens then is up to them and to that launcher.
+/// Under `mpirun`, `srun` or a debugger there is no launcher of this family to tell: this process exits with
+/// `code`, its peers find it lost, and what happens then is up to them and to that launcher.
 pub fn exit_job(code: u8) -> ! {
     if let Some(voice) = VOICE.get() {
         voice.say(Notice::Exit { rank: voice.rank.0, code });
@@ -283,8 +284,8 @@ pub fn exit_job(code: u8) -> ! {
     std::process::exit(code.into())
 }
 
-/// What ranks may write to the pipe of their notices, in two parts; the first byte is the length of the first one. Returns whether
-/// a notice was received.
+/// What ranks may write to the pipe of their notices, in two parts; the first byte is the length of the first one.
+/// Returns whether a notice was received.
 ///
 /// # Panics
 /// If what is received depends on the parts, is of somebody else than a member, or is not there.
@@ -317,8 +318,8 @@ pub fn notices(data: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Ranks and launchers of different versions must not misunderstand each other: who changes these bytes changes the manifest's
-    /// first ones as well.
+    /// Ranks and launchers of different versions must not misunderstand each other: who changes these bytes
+    /// changes the manifest's first ones as well.
     #[test]
     fn notices_have_these_bytes() {
         for (notice, words) in [

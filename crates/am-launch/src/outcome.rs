@@ -44,12 +44,14 @@ impl RankEnd {
         matches!(self, Self::Exited(0))
     }
 
-    /// Whether the rank ended because nobody read its output any more: by SIGPIPE, or as [`run`](crate::run) ends then.
+    /// Whether the rank ended because nobody read its output any more: by SIGPIPE, or as [`run`](crate::run) ends
+    /// then.
     pub(crate) const fn is_broken_pipe(self) -> bool {
         matches!(self, Self::Killed(SIGPIPE) | Self::Exited(EXIT_BROKEN_PIPE))
     }
 
-    /// The code that a shell would show: the exit code, or 128 + the signal's number; [`EXIT_LAUNCHER_FAILED`] for a lost one.
+    /// The code that a shell would show: the exit code, or 128 + the signal's number; [`EXIT_LAUNCHER_FAILED`] for
+    /// a lost one.
     pub const fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -119,8 +121,8 @@ impl Outcome {
         self.code() == 0
     }
 
-    /// The launcher's own exit code: that of [`exit_job`](crate::exit_job) if a rank has called it, else the code of the rank
-    /// that failed first ([`RankEnd::code`]), else [`EXIT_TIMED_OUT`] if the time was up, else 0.
+    /// The launcher's own exit code: that of [`exit_job`](crate::exit_job) if a rank has called it, else the code
+    /// of the rank that failed first ([`RankEnd::code`]), else [`EXIT_TIMED_OUT`] if the time was up, else 0.
     pub fn code(&self) -> u8 {
         if let Some((_, code)) = self.exit {
             return code;

@@ -58,16 +58,17 @@ impl RunOptions {
         self
     }
 
-    /// Sets up the [`Launcher`] that a plainly started program becomes: time limits, binding, variables of the ranks. Program,
-    /// arguments, number of ranks and name are this program's own, whatever the closure says of them. Ranks that somebody else
-    /// started keep what they were started with; only [`endpoints`](Launcher::endpoints) also counts where `mpirun` or `srun`
-    /// starts them.
+    /// Sets up the [`Launcher`] that a plainly started program becomes: time limits, binding, variables of the
+    /// ranks. Program, arguments, number of ranks and name are this program's own, whatever the closure says of
+    /// them. Ranks that somebody else started keep what they were started with; only
+    /// [`endpoints`](Launcher::endpoints) also counts where `mpirun` or `srun` starts them.
     ///
     /// ```
     /// use am_launch::RunOptions;
     /// use std::time::Duration;
     ///
-    /// let options = RunOptions::new().default_ranks(4).launcher(|l| l.bind(true).time_limit(Duration::from_secs(60)));
+    /// let options = RunOptions::new().default_ranks(4);
+    /// let options = options.launcher(|launcher| launcher.bind(true).time_limit(Duration::from_secs(60)));
     /// # drop(options);
     /// ```
     #[must_use]
@@ -88,13 +89,15 @@ impl RunOptions {
 /// every rank. Parse the command line before it, too: wrong flags are then reported once, before there is any
 /// rank.
 ///
-/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes on to
-/// `main`, which makes it 101; a line with the rank comes before its message. A rank that fails after it was told of another
-/// rank's loss waits up to 3 s with its message (not with [`Launcher::keep_going`]), so that the lost rank's own comes first, and is
-/// usually ended meanwhile. A rank that prints to a standard output that nobody reads any more ends quietly with
-/// [`EXIT_BROKEN_PIPE`], and the job with it. [`exit_job`](crate::exit_job) ends the whole job from anywhere. A malformed environment is 2; ranks that don't find each other or memory that can't be
-/// had are [`EXIT_LAUNCHER_FAILED`]. The exit code of the launcher is that of the rank that failed first
-/// ([`Outcome::code`](crate::Outcome::code)), or that of [`LaunchError::code`](crate::LaunchError::code).
+/// The exit code of a rank is 0, or 1 after an error, which is printed once with the rank in front. A panic goes
+/// on to `main`, which makes it 101; a line with the rank comes before its message. A rank that fails after it was
+/// told of another rank's loss waits up to 3 s with its message (not with [`Launcher::keep_going`]), so that the
+/// lost rank's own comes first, and is usually ended meanwhile. A rank that prints to a standard output that
+/// nobody reads any more ends quietly with [`EXIT_BROKEN_PIPE`], and the job with it.
+/// [`exit_job`](crate::exit_job) ends the whole job from anywhere. A malformed environment is 2; ranks that don't
+/// find each other or memory that can't be had are [`EXIT_LAUNCHER_FAILED`]. The exit code of the launcher is that
+/// of the rank that failed first ([`Outcome::code`](crate::Outcome::code)), or that of
+/// [`LaunchError::code`](crate::LaunchError::code).
 ///
 /// ```no_run
 /// use std::process::{self, ExitCode};
@@ -111,8 +114,8 @@ pub fn run<E: Display>(options: RunOptions, program: impl FnOnce(Bootstrap) -> R
     ExitCode::from(run_joined(options, Ok, program))
 }
 
-/// As [`run`], for those who make something else of the bootstrap before the program gets it: `join` does, and its errors are those
-/// of the job's start. Returns the exit code.
+/// As [`run`], for those who make something else of the bootstrap before the program gets it: `join` does, and its
+/// errors are those of the job's start. Returns the exit code.
 pub fn run_joined<J, E: Display>(
     options: RunOptions,
     join: impl FnOnce(Bootstrap) -> Result<J, RankError>,
@@ -157,16 +160,16 @@ fn name_rank_in_panics(rank: Rank) {
     }));
 }
 
-/// Whether an error, or a panic's message, is that nobody reads standard output any more: a program ends quietly then, with
-/// [`EXIT_BROKEN_PIPE`].
+/// Whether an error, or a panic's message, is that nobody reads standard output any more: a program ends quietly
+/// then, with [`EXIT_BROKEN_PIPE`].
 pub fn tells_of_closed_output(text: &str) -> bool {
     text.contains("Broken pipe") && !is_read()
 }
 
-/// Makes a process that starts no others, and runs all ranks of its job itself, behave as the ranks of [`run`] do: its environment is
-/// checked, `AM_TIMEOUT` becomes the time-out of waits unless `virtual_time` says that their time is not the clock's, SIGQUIT makes
-/// its endpoints print what they wait for, unless the program has a handler of its own, and printing to nobody ends it
-/// quietly with [`EXIT_BROKEN_PIPE`].
+/// Makes a process that starts no others, and runs all ranks of its job itself, behave as the ranks of [`run`] do:
+/// its environment is checked, `AM_TIMEOUT` becomes the time-out of waits unless `virtual_time` says that their
+/// time is not the clock's, SIGQUIT makes its endpoints print what they wait for, unless the program has a handler
+/// of its own, and printing to nobody ends it quietly with [`EXIT_BROKEN_PIPE`].
 ///
 /// # Errors
 /// A malformed environment, which is [`EXIT_USAGE`]; a signal that cannot be handled.

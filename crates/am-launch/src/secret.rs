@@ -1,9 +1,10 @@
 //! The job's secret: made for one job or read from a file, and never shown.
 //!
-//! It reaches the ranks of `amrun` by inheritance, in a memory file, and the hosts of a job through the standard input
-//! of the remote command; neither is visible to other users, as arguments (in every process list) would be. An
-//! environment is hidden from other users, too, but it leaks by habit: programs print it, logs and crash reports keep
-//! it. So where ranks are started by hand or by another launcher, the environment carries only the *name* of a file.
+//! It reaches the ranks of `amrun` by inheritance, in a memory file, and the hosts of a job through the standard
+//! input of the remote command; neither is visible to other users, as arguments (in every process list) would be.
+//! An environment is hidden from other users, too, but it leaks by habit: programs print it, logs and crash
+//! reports keep it. So where ranks are started by hand or by another launcher, the environment carries only the
+//! *name* of a file.
 
 use std::fmt;
 use std::fs::File;
@@ -24,8 +25,8 @@ const LEAST: usize = 16;
 /// The most bytes of a secret's file.
 const MOST: u64 = 4096;
 
-/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, it is wiped when dropped, and core dumps of the
-/// process leave it out.
+/// What the ranks of a job know and nobody else does. Its `Debug` form doesn't show it, it is wiped when dropped,
+/// and core dumps of the process leave it out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Bytes);
 
@@ -37,8 +38,9 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// The secret of one run of a job whose ranks share this one: it also comes from a value that is new in every run, so what
-    /// was recorded in one run means nothing in another, however long the file with this secret is used.
+    /// The secret of one run of a job whose ranks share this one: it also comes from a value that is new in every
+    /// run, so what was recorded in one run means nothing in another, however long the file with this secret is
+    /// used.
     pub(crate) fn of_run(&self, run: &[u8; 32]) -> Self {
         let mut hash = blake3::Hasher::new_derive_key("active-messages launch 2026-11 run");
         hash.update(run).update(&self.0);
@@ -53,8 +55,8 @@ impl Secret {
         Self(Bytes::zeroed(0))
     }
 
-    /// Reads a secret from a regular file of at most 4096 bytes that belongs to this process's user and that nobody else can
-    /// read or write. White space at its end doesn't count, so that a line of text will do.
+    /// Reads a secret from a regular file of at most 4096 bytes that belongs to this process's user and that
+    /// nobody else can read or write. White space at its end doesn't count, so that a line of text will do.
     ///
     /// # Errors
     /// [`SecretError`].

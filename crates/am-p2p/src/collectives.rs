@@ -1,5 +1,5 @@
-//! Collective operations as messages between two members each: the algorithms of message-passing libraries, beside those of
-//! [`Team`](am_pgas::Team), which need no messages that are matched.
+//! Collective operations as messages between two members each: the algorithms of message-passing libraries, beside
+//! those of [`Team`](am_pgas::Team), which need no messages that are matched.
 
 use crate::communicator::Communicator;
 use crate::error::MessageError;
@@ -31,14 +31,15 @@ enum Operation {
     Alltoall,
 }
 
-/// The tag of the messages of one call. Every member numbers its calls, so that messages that a failed call has left behind meet no later one.
+/// The tag of the messages of one call. Every member numbers its calls, so that messages that a failed call has
+/// left behind meet no later one.
 #[derive(Clone, Copy)]
 struct Call(i32);
 
 /// A communicator's collective operations as two-sided messages: [`Communicator::two_sided`].
 ///
-/// They are made of blocking sends and receives, and travel by the [`Protocol`](crate::Protocol) of all messages; no message of the
-/// program meets one of theirs, whatever its receives ask for. `n` is the number of members.
+/// They are made of blocking sends and receives, and travel by the [`Protocol`](crate::Protocol) of all messages;
+/// no message of the program meets one of theirs, whatever its receives ask for. `n` is the number of members.
 ///
 /// | operation | algorithm | rounds |
 /// |---|---|---|
@@ -51,11 +52,12 @@ struct Call(i32);
 /// All members call the same operations in the same order, with slices of the same lengths.
 ///
 /// # Errors
-/// Each operation fails as its sends and receives do: a member that is lost, or has freed the communicator; elements of another
-/// type; [`MessageError::Truncated`] and [`MessageError::Length`] where slices differ in length; a root that there is not;
-/// a time-out. Who meets such an error returns at once, and those who wait for this member learn of it only when it leaves: without
-/// [`Endpoint::set_timeout`] they may wait for ever. What others have sent for a call that failed here is kept until the communicator is
-/// [freed](Communicator::free), and met by no later call, as long as all members make as many calls: to go on after an error is for a
+/// Each operation fails as its sends and receives do: a member that is lost, or has freed the communicator;
+/// elements of another type; [`MessageError::Truncated`] and [`MessageError::Length`] where slices differ in
+/// length; a root that there is not; a time-out. Who meets such an error returns at once, and those who wait for
+/// this member learn of it only when it leaves: without [`Endpoint::set_timeout`] they may wait for ever. What
+/// others have sent for a call that failed here is kept until the communicator is [freed](Communicator::free), and
+/// met by no later call, as long as all members make as many calls: to go on after an error is for a
 /// [duplicate](Communicator::duplicate). The operations of [`Team`](am_pgas::Team) tell all members.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoSided<'c> {
@@ -209,8 +211,8 @@ impl TwoSided<'_> {
         Ok(())
     }
 
-    /// Combines the elements of all members, place by place; the root has the result in place of its own, the others keep
-    /// theirs. Blocks; allocates.
+    /// Combines the elements of all members, place by place; the root has the result in place of its own, the
+    /// others keep theirs. Blocks; allocates.
     ///
     /// # Errors
     /// See [`TwoSided`].
@@ -249,8 +251,8 @@ impl TwoSided<'_> {
         Ok(())
     }
 
-    /// Combines the elements of all members, place by place; all have the same result, to the last bit, in place of their own.
-    /// Blocks; allocates.
+    /// Combines the elements of all members, place by place; all have the same result, to the last bit, in place
+    /// of their own. Blocks; allocates.
     ///
     /// # Errors
     /// See [`TwoSided`]; any of the elements may be changed then.
@@ -294,8 +296,8 @@ impl TwoSided<'_> {
         distance.min(self.size() - place) as usize
     }
 
-    /// Gives the root the parts of all members, which have the same length, in their order. `all` is of use at the root alone.
-    /// Blocks; allocates.
+    /// Gives the root the parts of all members, which have the same length, in their order. `all` is of use at the
+    /// root alone. Blocks; allocates.
     ///
     /// # Errors
     /// See [`TwoSided`]; [`MessageError::Length`] for `all` of another length at the root.
@@ -333,8 +335,8 @@ impl TwoSided<'_> {
         Ok(())
     }
 
-    /// Gives each member a part of the root's elements, of the length of `part`. `elements` is of use at the root alone. Blocks;
-    /// allocates.
+    /// Gives each member a part of the root's elements, of the length of `part`. `elements` is of use at the root
+    /// alone. Blocks; allocates.
     ///
     /// # Errors
     /// See [`TwoSided`]; [`MessageError::Length`] for `elements` of another length at the root.
@@ -403,11 +405,12 @@ impl TwoSided<'_> {
         Ok(())
     }
 
-    /// Gives each member a part of the elements of each, all of the same length: `elements` has one for each member, and
-    /// `all` gets one of each. Blocks; does not allocate.
+    /// Gives each member a part of the elements of each, all of the same length: `elements` has one for each
+    /// member, and `all` gets one of each. Blocks; does not allocate.
     ///
     /// # Errors
-    /// See [`TwoSided`]; [`MessageError::Length`] for slices that differ in length, or are no whole number of parts.
+    /// See [`TwoSided`]; [`MessageError::Length`] for slices that differ in length, or are no whole number of
+    /// parts.
     pub fn alltoall<T: Transport, S: HasLayer<Messages>, E: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,

@@ -87,19 +87,19 @@ impl Status {
 
 /// A team whose members send each other messages, as one of them has it. Ranks are positions in the team, from 0.
 ///
-/// Communicators of different teams never see each other's messages; those that are made from the same team are the same. Messages of
-/// one member to another in a communicator do not overtake each other: of two that a receive could get, it gets the one that was sent
-/// first.
+/// Communicators of different teams never see each other's messages; those that are made from the same team are
+/// the same. Messages of one member to another in a communicator do not overtake each other: of two that a receive
+/// could get, it gets the one that was sent first.
 ///
-/// Methods that make communicators are collective over the one that they are called on. A method that fails for a lost rank leaves the
-/// communicator usable among the others.
+/// Methods that make communicators are collective over the one that they are called on. A method that fails for a
+/// lost rank leaves the communicator usable among the others.
 ///
 /// # Blocking
 ///
-/// Whoever waits serves everything that arrives at the endpoint. A blocking send returns when its buffer can be used again: at once
-/// where the message goes eagerly, else when the receiver has come. Two ranks that send each other long messages before they
-/// receive wait for each other, as MPI allows; with [`Endpoint::set_timeout`] that ends as an error with a report.
-/// [`send_receive_into`](Self::send_receive_into) never does.
+/// Whoever waits serves everything that arrives at the endpoint. A blocking send returns when its buffer can be
+/// used again: at once where the message goes eagerly, else when the receiver has come. Two ranks that send each
+/// other long messages before they receive wait for each other, as MPI allows; with [`Endpoint::set_timeout`] that
+/// ends as an error with a report. [`send_receive_into`](Self::send_receive_into) never does.
 ///
 /// Clones are cheap, and the same communicator.
 #[derive(Clone, Debug)]
@@ -119,7 +119,8 @@ pub(crate) struct Shared {
 }
 
 impl Communicator {
-    /// The communicator of all ranks. The first call is collective over the job and blocks; later ones give the same communicator.
+    /// The communicator of all ranks. The first call is collective over the job and blocks; later ones give the
+    /// same communicator.
     ///
     /// # Errors
     /// As [`Team::world`].
@@ -131,7 +132,8 @@ impl Communicator {
         Ok(Self::of(endpoint, team))
     }
 
-    /// The communicator of a team. The first call at an endpoint allocates memory of its segment for long messages; not collective.
+    /// The communicator of a team. The first call at an endpoint allocates memory of its segment for long
+    /// messages; not collective.
     pub fn of<T: Transport, S>(endpoint: &mut Endpoint<T, S>, team: Team) -> Self
     where
         S: HasLayer<Messages> + HasLayer<SegmentAllocator>,
@@ -166,8 +168,8 @@ impl Communicator {
         Ok(team.map(|team| Self::made(endpoint, team)))
     }
 
-    /// The communicator of a group of members, in the order of their positions in the list; none for those who are not in it.
-    /// Collective over this one; blocks.
+    /// The communicator of a group of members, in the order of their positions in the list; none for those who are
+    /// not in it. Collective over this one; blocks.
     ///
     /// # Errors
     /// As [`Team::select`].
@@ -180,12 +182,12 @@ impl Communicator {
         Ok(team.map(|team| Self::made(endpoint, team)))
     }
 
-    /// Chooses how long messages travel from now on, in all communicators, and what is sent eagerly. Collective over all ranks;
-    /// blocks.
+    /// Chooses how long messages travel from now on, in all communicators, and what is sent eagerly. Collective
+    /// over all ranks; blocks.
     ///
     /// # Errors
-    /// [`MessageError::UnderWay`] on the ranks that a message is under way at, or waits for its receive, in any communicator; ranks that
-    /// disagree afterwards call again. What the barriers of this call fail with.
+    /// [`MessageError::UnderWay`] on the ranks that a message is under way at, or waits for its receive, in any
+    /// communicator; ranks that disagree afterwards call again. What the barriers of this call fail with.
     pub fn choose<T: Transport, S: HasLayer<Messages> + HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -209,9 +211,9 @@ impl Communicator {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Ends the communicator for this member: receives that have met no message fail, messages that nobody has asked for go,
-    /// and later ones are errors, here and for those who wait to send them. Does not block and is not collective. The world's
-    /// messages end, too; its team stays.
+    /// Ends the communicator for this member: receives that have met no message fail, messages that nobody has
+    /// asked for go, and later ones are errors, here and for those who wait to send them. Does not block and is
+    /// not collective. The world's messages end, too; its team stays.
     ///
     /// # Errors
     /// A communicator of another endpoint.
@@ -246,7 +248,8 @@ impl Communicator {
         endpoint.layer::<Messages>().counts()
     }
 
-    /// Lets receives from any source go on although members are lost that are known to be by now. Returns these members.
+    /// Lets receives from any source go on although members are lost that are known to be by now. Returns these
+    /// members.
     pub fn acknowledge_losses<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,

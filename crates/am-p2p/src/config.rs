@@ -2,21 +2,22 @@
 
 /// How messages travel that are too long to be sent eagerly. All ranks choose the same.
 ///
-/// The names are those of the variants of "Design and Implementation of a Write Based version of the Exanet MPI"; each of the
-/// last three adds to the one before. An eager message is one active message in all of them. Counted are the messages of a
-/// long transfer besides its data.
+/// The names are those of the variants of "Design and Implementation of a Write Based version of the Exanet MPI";
+/// each of the last three adds to the one before. An eager message is one active message in all of them. Counted
+/// are the messages of a long transfer besides its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
     /// The sender says that it has a message (RTS); the receiver reads it and says when it is done (ACK).
     Read,
-    /// The sender says that it has a message (RTS), the receiver where it goes (CTS); the sender writes it and says when it is
-    /// done (FIN).
+    /// The sender says that it has a message (RTS), the receiver where it goes (CTS); the sender writes it and
+    /// says when it is done (FIN).
     SenderInitiated,
-    /// In addition, a posted receive of a long message with neither wildcard tells its sender where the message goes (RTR), which
-    /// then writes at once. An eager message that meets such a receive costs two messages more.
+    /// In addition, a posted receive of a long message with neither wildcard tells its sender where the message
+    /// goes (RTR), which then writes at once. An eager message that meets such a receive costs two messages more.
     ReceiverInitiated,
-    /// In addition, eager messages retire the RTR of a receive by their sequence numbers, without further messages.
+    /// In addition, eager messages retire the RTR of a receive by their sequence numbers, without further
+    /// messages.
     EagerAware,
     /// In addition, the end of a written message is told by its last byte, and its envelope comes with the first.
     /// Where a receiver can read the sender's memory, as processes of one host can where the system permits it, it
@@ -59,11 +60,11 @@ pub struct MessageConfig {
     pub protocol: Protocol,
     /// The largest message in bytes that is sent eagerly; the transport's Medium messages limit it further.
     pub eager: usize,
-    /// Bytes for messages that come before they are asked for, of all peers together. A sender takes an equal part of it, and
-    /// 64 bytes for each message beside its own; without room it announces messages, and then waits.
+    /// Bytes for messages that come before they are asked for, of all peers together. A sender takes an equal part
+    /// of it, and 64 bytes for each message beside its own; without room it announces messages, and then waits.
     pub unexpected: u64,
-    /// Bytes of the segment that long messages are written to. At most a quarter of the segment is taken; what does not fit
-    /// there travels in Medium messages.
+    /// Bytes of the segment that long messages are written to. At most a quarter of the segment is taken; what
+    /// does not fit there travels in Medium messages.
     pub staging: u64,
 }
 

@@ -32,8 +32,8 @@ impl AskedTag {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The peer of the message is lost. What it sent before can still be received, except for long messages whose bytes had
-    /// not come. Of a receive from any source: a member of the communicator whose loss has not been
+    /// The peer of the message is lost. What it sent before can still be received, except for long messages whose
+    /// bytes had not come. Of a receive from any source: a member of the communicator whose loss has not been
     /// [acknowledged](crate::Communicator::acknowledge_losses).
     #[error("rank {rank}, the peer of a message with {tag}, is lost: {cause}")]
     Lost {
@@ -44,8 +44,8 @@ pub enum MessageError {
         /// How it was lost.
         cause: LossCause,
     },
-    /// The peer of the message has left the job and sends and receives nothing more; of a receive from any source, all other
-    /// members have.
+    /// The peer of the message has left the job and sends and receives nothing more; of a receive from any source,
+    /// all other members have.
     #[error("rank {rank}, the peer of a message with {tag}, has finished")]
     Finished {
         /// The rank that has left.
@@ -65,8 +65,8 @@ pub enum MessageError {
         /// Bytes that were to be received at most.
         capacity: u64,
     },
-    /// The message has other elements than the receive. It is over at its sender, and lost here. A receive of `u8` takes
-    /// messages of any type.
+    /// The message has other elements than the receive. It is over at its sender, and lost here. A receive of `u8`
+    /// takes messages of any type.
     #[error("message of {bytes} bytes from rank {rank} with {tag} has elements of type {sent}, not {expected}")]
     WrongType {
         /// The sender.

@@ -1,4 +1,5 @@
-//! The layer: handlers that give the state machine what arrives, progress that sends what it wants sent, and waits.
+//! The layer: handlers that give the state machine what arrives, progress that sends what it wants sent, and
+//! waits.
 
 use crate::config::{Counts, MessageConfig};
 use crate::error::MessageError;
@@ -17,7 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Steps of a wait between two looks at whether its peer has left.
 const LOOKS: u32 = 64;
 
-/// Bytes of a part of a long message that is placed in the receiver's segment: the receiver copies one out while the next is written.
+/// Bytes of a part of a long message that is placed in the receiver's segment: the receiver copies one out while
+/// the next is written.
 pub(crate) const PART: u64 = 64 << 10;
 
 /// The handlers.
@@ -74,7 +76,8 @@ impl Dropped {
     }
 }
 
-/// The state of two-sided messages: the part of an endpoint's state that [`Communicator`](crate::Communicator)s work on.
+/// The state of two-sided messages: the part of an endpoint's state that [`Communicator`](crate::Communicator)s
+/// work on.
 #[derive(Debug)]
 pub struct Messages {
     pub(crate) machine: Machine,
@@ -112,7 +115,8 @@ impl Messages {
         Self::register_with(handlers, MessageConfig::default())
     }
 
-    /// Registers the layer and makes its state. Allocates. Settings that differ between ranks are an error at attach.
+    /// Registers the layer and makes its state. Allocates. Settings that differ between ranks are an error at
+    /// attach.
     ///
     /// # Errors
     /// [`RegisterError`] if the layer is there already, or the table is full.
@@ -209,8 +213,8 @@ fn answer_read(token: am_core::Token<'_>, answer: Reply<[u32; 4]>, read: &Read, 
         Some(offset) => token.reply_long(answer, words, bytes, offset),
         None => token.reply_medium(answer, words, bytes),
     };
-    // The reader's loss is told elsewhere; one that asks for more than an answer holds, or for it where it has no memory,
-    // gets none.
+    // The reader's loss is told elsewhere; one that asks for more than an answer holds, or for it where it has no
+    // memory, gets none.
     answered.map(drop).map_err(|rejected| matches!(rejected.error, ReplyError::Gone { .. }))
 }
 

@@ -1,8 +1,8 @@
 //! Two-sided messages with tags, on teams of ranks: what MPI calls point-to-point communication, as a
 //! [layer](am_core::layer) on [`am_core`] that any transport carries.
 //!
-//! A [`Communicator`] is a team of [`am_pgas`] whose members send each other slices of plain values, sections of arrays, and (feature
-//! `serde`) values of any type; with tags, any source and any tag, blocking or as requests.
+//! A [`Communicator`] is a team of [`am_pgas`] whose members send each other slices of plain values, sections of
+//! arrays, and (feature `serde`) values of any type; with tags, any source and any tag, blocking or as requests.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -45,10 +45,12 @@
 //!
 //! # How messages travel
 //!
-//! A short message is one active message whose handler finds its receive (*eager*); nothing is allocated once buffers have been
-//! used. The receive of a blocking call has a place of its own while no other one is posted. A long one goes by the chosen [`Protocol`]: to memory of the receiver's segment where there is some free, by Long messages,
-//! which every transport carries as well as it can, otherwise in Medium messages. Blocking calls lend the slice, so that the sender
-//! copies once, to the receiver's segment, and the receiver once, out of it while it is being filled.
+//! A short message is one active message whose handler finds its receive (*eager*); nothing is allocated once
+//! buffers have been used. The receive of a blocking call has a place of its own while no other one is posted. A
+//! long one goes by the chosen [`Protocol`]: to memory of the receiver's segment where there is some free, by Long
+//! messages, which every transport carries as well as it can, otherwise in Medium messages. Blocking calls lend
+//! the slice, so that the sender copies once, to the receiver's segment, and the receiver once, out of it while it
+//! is being filled.
 //!
 //! Between processes of one host the default protocol takes one copy: the sender announces where a long message
 //! lies, and the call that waits for it reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)),
@@ -57,21 +59,24 @@
 //! the message, so that it takes a call of the receiver that waits or polls. Where the receiver waits without a
 //! buffer ([`request::wait_any`] and the like) the message is written.
 //!
-//! Messages that nobody has asked for take memory of the receiver, which each sender accounts for ([`MessageConfig::unexpected`]):
-//! without room a sender announces a message instead, and without room for announcements it waits.
+//! Messages that nobody has asked for take memory of the receiver, which each sender accounts for
+//! ([`MessageConfig::unexpected`]): without room a sender announces a message instead, and without room for
+//! announcements it waits.
 //!
 //! # Limits
 //!
 //! A rank keeps at most 4096 messages of a peer that wait for their receives, fewer with little
-//! [`MessageConfig::unexpected`] memory for many ranks. Beyond that the peer waits, also with messages for receives that are posted: a
-//! program that waits for a message behind so many others of the same peer waits for ever, or, with [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), fails
-//! with a report that names the peer and the memory that is used up.
+//! [`MessageConfig::unexpected`] memory for many ranks. Beyond that the peer waits, also with messages for
+//! receives that are posted: a program that waits for a message behind so many others of the same peer waits for
+//! ever, or, with [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), fails with a report that names the
+//! peer and the memory that is used up.
 //!
 //! # What can go wrong
 //!
-//! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go on. A rank
-//! that breaks the protocol counts as lost, with the cause [`Faulty`](am_core::LossCause::Faulty), for whom it has sent what cannot be; every number that it
-//! sends is checked. A dropped request is safe: it owns its buffer. See [`MessageError`].
+//! A rank that is lost ends what is under way with it, at each of its peers, as an error that names it; others go
+//! on. A rank that breaks the protocol counts as lost, with the cause [`Faulty`](am_core::LossCause::Faulty), for
+//! whom it has sent what cannot be; every number that it sends is checked. A dropped request is safe: it owns its
+//! buffer. See [`MessageError`].
 
 #![forbid(unsafe_code)]
 
@@ -149,7 +154,8 @@ impl HasLayer<Messages> for P2p {
     }
 }
 
-/// Says where a program's state owns its [`P2p`]: `p2p_state!(State, field)` implements [`HasLayer`] for its layers.
+/// Says where a program's state owns its [`P2p`]: `p2p_state!(State, field)` implements [`HasLayer`] for its
+/// layers.
 #[macro_export]
 macro_rules! p2p_state {
     ($state:ty, $field:ident) => {

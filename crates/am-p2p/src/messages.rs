@@ -213,11 +213,12 @@ impl Communicator {
         sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0))
     }
 
-    /// Sends values to a member. Blocks until the slice can be used again; does not allocate where the message goes eagerly.
+    /// Sends values to a member. Blocks until the slice can be used again; does not allocate where the message
+    /// goes eagerly.
     ///
     /// # Errors
-    /// A member or tag that there is not; a freed communicator; a lost member; a time-out, after which the message goes on
-    /// by itself.
+    /// A member or tag that there is not; a freed communicator; a lost member; a time-out, after which the message
+    /// goes on by itself.
     #[inline]
     pub fn send<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
@@ -386,12 +387,13 @@ impl Communicator {
         status
     }
 
-    /// Receives a message into a slice that is at least as long. Blocks; does not allocate where the message comes eagerly and
-    /// buffers have been used before. The rest of the slice stays as it is; where the receive fails, any of it may be changed.
+    /// Receives a message into a slice that is at least as long. Blocks; does not allocate where the message comes
+    /// eagerly and buffers have been used before. The rest of the slice stays as it is; where the receive fails,
+    /// any of it may be changed.
     ///
     /// # Errors
-    /// A member or tag that there is not; a freed communicator; a message that is too long or of another type; a source that is
-    /// lost, or has left; a time-out, which cancels the receive.
+    /// A member or tag that there is not; a freed communicator; a message that is too long or of another type; a
+    /// source that is lost, or has left; a time-out, which cancels the receive.
     #[inline]
     pub fn receive_into<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
@@ -502,7 +504,8 @@ impl Communicator {
     /// Receives a message of any length. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for bytes that are no whole number of values.
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for bytes that are no whole number of
+    /// values.
     pub fn receive_vec<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,

@@ -1,8 +1,9 @@
 //! The shape of rsmpi's point-to-point communication, for programs and people that come from there.
 //!
-//! A [`Universe`] owns the endpoint, so that calls need nothing but a process: `world.process_at_rank(1).send(&x)`. Calls panic
-//! where MPI would end the job, with the error of this crate as the message: what fails on a rank ends that rank, and its peers learn of
-//! it. Programs that go on after losses use [`Communicator`].
+//! A [`Universe`] owns the endpoint, so that calls need nothing but a process:
+//! `world.process_at_rank(1).send(&x)`. Calls panic where MPI would end the job, with the error of this crate as
+//! the message: what fails on a rank ends that rank, and its peers learn of it. Programs that go on after losses
+//! use [`Communicator`].
 //!
 //! # rsmpi -> here
 //!

@@ -154,8 +154,8 @@ impl Communicator {
     /// The message that a receive would get, if it has come. Does not block.
     ///
     /// # Errors
-    /// A member or tag that there is not; a source that is lost or has left, of which no such message has come; what
-    /// [`Endpoint::poll`] fails with.
+    /// A member or tag that there is not; a source that is lost or has left, of which no such message has come;
+    /// what [`Endpoint::poll`] fails with.
     pub fn immediate_probe<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,

@@ -109,7 +109,8 @@ impl SendRequest {
         Some(sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0)))
     }
 
-    /// Waits until the message has been sent: its bytes have left, or of a synchronous send have met their receive. Blocks.
+    /// Waits until the message has been sent: its bytes have left, or of a synchronous send have met their
+    /// receive. Blocks.
     ///
     /// # Errors
     /// A lost receiver; a freed communicator; a time-out, after which the message goes on by itself.
@@ -122,7 +123,8 @@ impl SendRequest {
         layer::wait(endpoint, Awaited::One(to), |endpoint| Ok(self.outcome(endpoint)))?
     }
 
-    /// Serves what has arrived; what the message has come to, or the request if it is still under way. Does not block.
+    /// Serves what has arrived; what the message has come to, or the request if it is still under way. Does not
+    /// block.
     ///
     /// # Errors
     /// The request, while the message is under way.
@@ -217,7 +219,8 @@ impl<V: Element> ReceiveRequest<V> {
     /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is lost then.
+    /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is
+    /// lost then.
     pub fn wait_into<T: Transport, S: HasLayer<Messages>>(
         mut self,
         endpoint: &mut Endpoint<T, S>,
@@ -243,7 +246,8 @@ impl<V: Element> ReceiveRequest<V> {
         Ok(self.communicator.copy_out(endpoint, taken, out, read))
     }
 
-    /// Serves what has arrived; what the receive has come to, or the request if it is still under way. Does not block.
+    /// Serves what has arrived; what the receive has come to, or the request if it is still under way. Does not
+    /// block.
     ///
     /// # Errors
     /// The request, while the message is under way.
@@ -258,8 +262,8 @@ impl<V: Element> ReceiveRequest<V> {
         if over(endpoint, &self, true) { Ok(self.wait(endpoint)) } else { Err(self) }
     }
 
-    /// Cancels the receive if it has met no message: gives back the request if it has, which is waited for then. Blocks where the
-    /// sender may be writing to the receive already, until it says whether it is.
+    /// Cancels the receive if it has met no message: gives back the request if it has, which is waited for then.
+    /// Blocks where the sender may be writing to the receive already, until it says whether it is.
     ///
     /// # Errors
     /// A time-out; the receive goes then once it is known whether it is cancelled.
@@ -292,7 +296,8 @@ fn check<T: Transport, S: HasLayer<Messages>>(
     if endpoint.layer_quietly::<Messages>().id == layer { Ok(()) } else { Err(MessageError::Foreign) }
 }
 
-/// Whether waiting for a request returns at once; where `look` is set, also since nobody is left who could send it.
+/// Whether waiting for a request returns at once; where `look` is set, also since nobody is left who could send
+/// it.
 fn over<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     request: &dyn Pending,
@@ -323,7 +328,8 @@ fn awaited(requests: &[&dyn Pending]) -> Vec<Rank> {
     ranks
 }
 
-/// Serves what has arrived, once, for some requests. What handlers and layers fail with is left for the program's next poll.
+/// Serves what has arrived, once, for some requests. What handlers and layers fail with is left for the program's
+/// next poll.
 fn serve_for<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, requests: &[&dyn Pending]) {
     let served = match requests {
         [request] if request.peer().is_some() => {

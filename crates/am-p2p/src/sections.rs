@@ -1,4 +1,5 @@
-//! Sections of arrays as messages: strided boxes and rows at indices, packed by the sender and unpacked by the receiver.
+//! Sections of arrays as messages: strided boxes and rows at indices, packed by the sender and unpacked by the
+//! receiver.
 
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::MessageError;
@@ -76,8 +77,8 @@ impl Communicator {
     /// Receives `counts` values in each dimension to where they lie strided in a slice. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for a box that is not inside the slice, before anything is
-    /// received, and for a message of another number of values.
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for a box that is not inside the slice,
+    /// before anything is received, and for a message of another number of values.
     pub fn receive_strided<T: Transport, S: HasLayer<crate::Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,

@@ -329,8 +329,8 @@ impl Player {
 /// What the bytes have one rank do to three others; returns how many of its messages were changed.
 ///
 /// # Panics
-/// If a sound rank exceeds its limits, is told of items of a rank that there is not, finds a wrong result of an operation
-/// of sound ranks, or waits for ever once the faulty one is gone.
+/// If a sound rank exceeds its limits, is told of items of a rank that there is not, finds a wrong result of an
+/// operation of sound ranks, or waits for ever once the faulty one is gone.
 pub fn hostile(data: &[u8]) -> usize {
     let draw = Shared::default();
     let config = LoopbackConfig::default().segment(SEGMENT).medium(1024).direct(false);

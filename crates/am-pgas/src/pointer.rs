@@ -334,7 +334,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn steps_and_distances_agree(offset in 0u64..1 << 50, count in 0u64..1 << 40, len in 0u64..100, from in 0u64..120, to in 0u64..120) {
+        fn steps_and_distances_agree(
+            offset in 0u64..1 << 50, count in 0u64..1 << 40, len in 0u64..100, from in 0u64..120, to in 0u64..120
+        ) {
             let start = GlobalPtr::<[u8; 12]>::new(Rank(2), offset);
             let there = start.checked_add(count).unwrap();
             prop_assert_eq!(there.distance(start), Some(count as i64));

@@ -24,7 +24,8 @@ pub fn from_toml<T: DeserializeOwned>(
     check(&table).map(|()| table)
 }
 
-/// Reads a table from a TOML file and checks it. `relative_to` makes the files that it names relative to its folder.
+/// Reads a table from a TOML file and checks it. `relative_to` makes the files that it names relative to its
+/// folder.
 ///
 /// # Errors
 /// [`ConfigError::File`] names the file and why it cannot be read; else [`ConfigError::InFile`] names the line of

@@ -373,7 +373,8 @@ mod tests {
 
         #[test]
         fn events_come_by_time_then_in_the_order_foreseen(
-            grow in 1..4u8, steps in prop::collection::vec((0..4u8, any::<u8>(), any::<u64>()), 1..1500), early in 0..1500u32
+            grow in 1..4u8, steps in prop::collection::vec((0..4u8, any::<u8>(), any::<u64>()), 1..1500),
+            early in 0..1500u32
         ) {
             // More pushes than pops let the queue grow; the sequence may overflow on the way.
             let steps: Vec<_> = steps.into_iter().map(|(draw, far, time)| (draw <= grow, far, time)).collect();

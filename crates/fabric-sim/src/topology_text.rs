@@ -5,9 +5,10 @@ use crate::topology::Topology;
 use std::fmt;
 use std::str::FromStr;
 
-const FORMS: &str = "direct:N, ring:N, crossbar:N, mesh:AxB[xC...], torus:AxB[xC...], ringlets:AxB[xC...], hypercube:DIMENSIONS, \
-                     fat_tree:ARITYxLEVELS[xOVERSUBSCRIPTION], dragonfly:TERMINALSxROUTERSxGLOBAL[xGROUPS] or graph:FILE, \
-                     where mesh2d, mesh3d, torus2d and torus3d also say how many extents there must be";
+const FORMS: &str = "direct:N, ring:N, crossbar:N, mesh:AxB[xC...], torus:AxB[xC...], ringlets:AxB[xC...], \
+                     hypercube:DIMENSIONS, fat_tree:ARITYxLEVELS[xOVERSUBSCRIPTION], \
+                     dragonfly:TERMINALSxROUTERSxGLOBAL[xGROUPS] or graph:FILE, where mesh2d, mesh3d, torus2d and \
+                     torus3d also say how many extents there must be";
 
 impl FromStr for Topology {
     type Err = ConfigError;

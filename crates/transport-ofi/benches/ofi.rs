@@ -1,6 +1,6 @@
-//! Figures over providers of libfabric, each beside the provider called directly in the same run: `cargo bench --bench ofi`, or
-//! `-- tcp shm` for some providers. Ranks are threads. With `--test` everything runs once with tiny counts. Without the library it says
-//! so and is skipped.
+//! Figures over providers of libfabric, each beside the provider called directly in the same run:
+//! `cargo bench --bench ofi`, or `-- tcp shm` for some providers. Ranks are threads. With `--test` everything runs
+//! once with tiny counts. Without the library it says so and is skipped.
 
 use am_core::{Address, Endpoint, HandlerResult, Handlers, Payload, Rank, Shape};
 use std::sync::Barrier;
@@ -66,7 +66,8 @@ fn receive(port: &mut Port, events: &mut Vec<Event>, mut messages: u32) {
     }
 }
 
-/// Seconds of raw round trips, of a raw flood answered once, and of raw writes, all towards the second of two endpoints.
+/// Seconds of raw round trips, of a raw flood answered once, and of raw writes, all towards the second of two
+/// endpoints.
 fn raw(provider: &str, counts: Counts) -> [f64; 3] {
     let [a, b] = open(provider).expect("it opened before");
     let cards = [a.card(), b.card()];

@@ -18,17 +18,20 @@ const LINGER: &str = "AM_OFI_LINGER";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OfiConfig {
-    /// The provider by its name in libfabric (`verbs`, `tcp`, `udp;ofi_rxd`); the fastest that fits if none is named.
+    /// The provider by its name in libfabric (`verbs`, `tcp`, `udp;ofi_rxd`); the fastest that fits if none is
+    /// named.
     pub provider: Option<String>,
     /// The interface by its address or its domain (`10.0.0.1`, `eth0`, `mlx5_0`); any if none is named.
     pub interface: Option<String>,
-    /// The IP address by which others know this host: of several interfaces of one provider, the one that has it is taken.
+    /// The IP address by which others know this host: of several interfaces of one provider, the one that has it
+    /// is taken.
     pub host: Option<IpAddr>,
     /// Whether the job spans several hosts, so that a provider within one will not do.
     pub several_hosts: bool,
     /// Largest Medium payload in bytes, either direction, 64 to 65536.
     pub medium: usize,
-    /// Requests that may be under way to each peer, and those with a reply to come, 1 to 1024; follows from the number of peers if unset.
+    /// Requests that may be under way to each peer, and those with a reply to come, 1 to 1024; follows from the
+    /// number of peers if unset.
     pub window: Option<u32>,
     /// Buffers for parts of Long payloads, 1 to 64, and their size in bytes, 4096 to 2^24.
     pub chunks: u32,
@@ -41,7 +44,8 @@ pub struct OfiConfig {
 }
 
 impl Default for OfiConfig {
-    /// Any provider of one host or several, Medium messages of 8 KiB, sixteen buffers of 128 KiB for Long ones, 5 s for departures.
+    /// Any provider of one host or several, Medium messages of 8 KiB, sixteen buffers of 128 KiB for Long ones, 5
+    /// s for departures.
     fn default() -> Self {
         Self {
             provider: None,

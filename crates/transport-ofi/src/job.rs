@@ -22,8 +22,8 @@ const MANAGED_SLOTS: u32 = 1024;
 /// How long an injected frame may be missing at a peer once one has failed.
 const PATIENCE: Span = Span::from_secs(1);
 
-/// What an endpoint tells the others of itself, as text: they have to use the same provider and sizes, and need to know where it is
-/// and what its segment is called.
+/// What an endpoint tells the others of itself, as text: they have to use the same provider and sizes, and need to
+/// know where it is and what its segment is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Card {
     provider: String,
@@ -83,8 +83,8 @@ fn rank_of(index: usize, endpoints: u16) -> Rank {
     Rank((index / usize::from(endpoints)) as u32)
 }
 
-/// An endpoint that is open and that nobody knows of yet. What its [`card`](Self::card) says is handed to all endpoints of the job, for
-/// instance by the launcher's allgather; then it [joins](Self::join).
+/// An endpoint that is open and that nobody knows of yet. What its [`card`](Self::card) says is handed to all
+/// endpoints of the job, for instance by the launcher's allgather; then it [joins](Self::join).
 #[derive(Debug)]
 pub struct Opened<M: Memory = OfiMemory> {
     port: Port,
@@ -96,7 +96,8 @@ pub struct Opened<M: Memory = OfiMemory> {
 }
 
 impl Opened {
-    /// Opens an endpoint of a job of so many endpoints, with a segment of its own. Blocks while providers look around; allocates.
+    /// Opens an endpoint of a job of so many endpoints, with a segment of its own. Blocks while providers look
+    /// around; allocates.
     ///
     /// # Errors
     /// [`OfiError`]: no library, no provider, no memory, a setting out of range.
@@ -107,8 +108,8 @@ impl Opened {
 }
 
 impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
-    /// Opens an endpoint with this segment, which endpoints of the same rank share. Its memory is registered with the network, which
-    /// writes to it for as long as the endpoint lives.
+    /// Opens an endpoint with this segment, which endpoints of the same rank share. Its memory is registered with
+    /// the network, which writes to it for as long as the endpoint lives.
     ///
     /// # Errors
     /// As [`Opened::new`].
@@ -208,11 +209,13 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
         Ok(read)
     }
 
-    /// Joins a job as an endpoint. `cards` are those of all endpoints in the order of their [`Peer`](am_core::Peer) indices, `None` of one
-    /// that has ended; `tag` is a number of the job, the same on all ranks and another one in other jobs. Does not wait for the others.
+    /// Joins a job as an endpoint. `cards` are those of all endpoints in the order of their
+    /// [`Peer`](am_core::Peer) indices, `None` of one that has ended; `tag` is a number of the job, the same on
+    /// all ranks and another one in other jobs. Does not wait for the others.
     ///
     /// # Errors
-    /// [`OfiError::Card`], [`OfiError::Differs`], [`OfiError::NoSuchEndpoint`], and what the provider says of an address.
+    /// [`OfiError::Card`], [`OfiError::Differs`], [`OfiError::NoSuchEndpoint`], and what the provider says of an
+    /// address.
     ///
     /// # Panics
     /// Unless there is a card for each of the endpoints that it was opened for.
@@ -250,7 +253,8 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
     }
 }
 
-/// A job whose ranks are threads of this process, over a provider of libfabric. For tests, examples and measurements.
+/// A job whose ranks are threads of this process, over a provider of libfabric. For tests, examples and
+/// measurements.
 #[derive(Debug)]
 pub struct LocalJob {
     shape: Shape,

@@ -1,9 +1,11 @@
-//! Active messages over libfabric (OFI): InfiniBand, Slingshot, EFA, Omni-Path, and TCP, shared memory and UDP on every machine.
+//! Active messages over libfabric (OFI): InfiniBand, Slingshot, EFA, Omni-Path, and TCP, shared memory and UDP on
+//! every machine.
 //!
 //! This crate is experimental: see [Limits](#limits).
 //!
-//! `libfabric.so.1` (1.14 to 2.x) is loaded at run time: building needs nothing, and a machine without it gets one line that says
-//! what to install and what was searched. The transport uses reliable-datagram endpoints (`FI_EP_RDM`) with messages, remote reads and writes.
+//! `libfabric.so.1` (1.14 to 2.x) is loaded at run time: building needs nothing, and a machine without it gets one
+//! line that says what to install and what was searched. The transport uses reliable-datagram endpoints
+//! (`FI_EP_RDM`) with messages, remote reads and writes.
 //!
 //! # Modules
 //!
@@ -67,25 +69,28 @@
 //!
 //! # Limits
 //!
-//! * Tried over the providers tcp, shm and udp of libfabric 1.17, all on one machine. Registration of local buffers (`FI_MR_LOCAL`) and of
-//!   endpoint-bound memory (`FI_MR_ENDPOINT`) was run over a provider of the tests alone: none here asks for it.
-//! * Messages are neither encrypted nor authenticated: whoever reaches a provider's endpoint can forge them. A number of the job
-//!   in every frame tells strays apart, no more.
-//! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the program has left it
-//!   alone for 2 ms: a Long payload of several parts towards a rank that computes comes that much slower.
-//! * A rank that waits spins, then yields, then sleeps on the completion queue's descriptor; so does the helper after
-//!   [`Waiting::notify`](am_core::Waiting::notify). Over a provider without a descriptor (shm) the rank sleeps for 20 to 500 us at a time
-//!   instead, and the helper looks every 100 us.
-//! * A rank that is killed is known to be lost when the provider reports a failed operation, or when somebody tells
-//!   ([`FailureNotifier`]). An injected message that fails names no peer: every peer is asked then which frame is due there, and one where
-//!   frames are missing for a second is lost.
+//! * Tried over the providers tcp, shm and udp of libfabric 1.17, all on one machine. Registration of local
+//!   buffers (`FI_MR_LOCAL`) and of endpoint-bound memory (`FI_MR_ENDPOINT`) was run over a provider of the tests
+//!   alone: none here asks for it.
+//! * Messages are neither encrypted nor authenticated: whoever reaches a provider's endpoint can forge them. A
+//!   number of the job in every frame tells strays apart, no more.
+//! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the
+//!   program has left it alone for 2 ms: a Long payload of several parts towards a rank that computes comes that
+//!   much slower.
+//! * A rank that waits spins, then yields, then sleeps on the completion queue's descriptor; so does the helper
+//!   after [`Waiting::notify`](am_core::Waiting::notify). Over a provider without a descriptor (shm) the rank
+//!   sleeps for 20 to 500 us at a time instead, and the helper looks every 100 us.
+//! * A rank that is killed is known to be lost when the provider reports a failed operation, or when somebody
+//!   tells ([`FailureNotifier`]). An injected message that fails names no peer: every peer is asked then which
+//!   frame is due there, and one where frames are missing for a second is lost.
 //! * Frames are not sent again: a frame that a reliable provider has given up costs the pair its connection.
-//! * Puts and gets of `am-pgas` are the network's own, each with a buffer that is copied once. Its atomics are not used: those of an
-//!   interface are not coherent with the processor's. A put does not signal.
+//! * Puts and gets of `am-pgas` are the network's own, each with a buffer that is copied once. Its atomics are not
+//!   used: those of an interface are not coherent with the processor's. A put does not signal.
 //! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
-//! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an order that spares it
-//!   that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals when the library is first asked, and writes a
-//!   file where the program crashes (`HFI_NO_BACKTRACE=1` keeps it from that).
+//! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an
+//!   order that spares it that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals
+//!   when the library is first asked, and writes a file where the program crashes (`HFI_NO_BACKTRACE=1` keeps it
+//!   from that).
 
 mod conduit;
 mod config;

@@ -1,9 +1,9 @@
 //! Memory that a provider reads and writes beside the program: segments, and the buffers of messages.
 //!
-//! A [`Region`] is a private mapping of zero pages that stays where it is until it is dropped, and that is empty in forks.
-//! [`OfiMemory`] shows one as words, all of whose accesses are atomic, since peers write there at any time. An [`Arena`] cuts one into
-//! buffers, and shows a buffer as bytes only while the provider does not have it. [`Contexts`] are the provider's alone. [`Process`]
-//! tells a fork.
+//! A [`Region`] is a private mapping of zero pages that stays where it is until it is dropped, and that is empty
+//! in forks. [`OfiMemory`] shows one as words, all of whose accesses are atomic, since peers write there at any
+//! time. An [`Arena`] cuts one into buffers, and shows a buffer as bytes only while the provider does not have it.
+//! [`Contexts`] are the provider's alone. [`Process`] tells a fork.
 
 use am_core::Memory;
 use memmap2::{MmapMut, MmapRaw};
@@ -20,8 +20,9 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A region of at least `len` bytes, whole pages, none of which exists before it is touched. In a fork all of it is zero: the
-    /// kernel copies none of its pages, so that those that a provider has pinned stay the parent's.
+    /// A region of at least `len` bytes, whole pages, none of which exists before it is touched. In a fork all of
+    /// it is zero: the kernel copies none of its pages, so that those that a provider has pinned stay the
+    /// parent's.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
         let page = 4096;
         let len = len.max(1).checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -42,9 +43,9 @@ impl Region {
 
     fn words(&self) -> &[AtomicU64] {
         let start = self.start().cast::<AtomicU64>();
-        // SAFETY: the mapping is aligned to pages, zero at first, and lives as long as `self`; whoever else in this process touches it
-        // does so through atomics. A peer's bytes arrive by the provider, which is not part of the program: a word may be torn then,
-        // and every bit pattern is a valid word.
+        // SAFETY: the mapping is aligned to pages, zero at first, and lives as long as `self`; whoever else in
+        // this process touches it does so through atomics. A peer's bytes arrive by the provider, which is not
+        // part of the program: a word may be torn then, and every bit pattern is a valid word.
         unsafe { std::slice::from_raw_parts(start, self.len() / 8) }
     }
 }
@@ -87,7 +88,8 @@ pub(crate) struct Arena {
 impl Arena {
     /// `count` buffers of `bytes` bytes, all of them the program's.
     pub(crate) fn new(count: usize, bytes: usize) -> io::Result<Self> {
-        // A line apart from a multiple of pages, so that the beginnings of buffers do not compete for the same cache sets.
+        // A line apart from a multiple of pages, so that the beginnings of buffers do not compete for the same
+        // cache sets.
         let stride = bytes.next_multiple_of(64) + 64;
         let whole = stride.checked_mul(count).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { region: Region::new(whole)?, bytes, stride, lent: vec![false; count] })
@@ -108,8 +110,8 @@ impl Arena {
     /// If the provider has it.
     pub(crate) fn bytes(&self, index: usize) -> &[u8] {
         let start = self.own(index);
-        // SAFETY: the buffer lies inside the region, which outlives the borrow; it is the program's (`own`), so nobody writes to it
-        // before it is lent, which takes `&mut self`.
+        // SAFETY: the buffer lies inside the region, which outlives the borrow; it is the program's (`own`), so
+        // nobody writes to it before it is lent, which takes `&mut self`.
         unsafe { std::slice::from_raw_parts(start, self.bytes) }
     }
 
@@ -147,8 +149,8 @@ impl Arena {
     }
 }
 
-/// Places that a provider writes to while an operation is under way, and whose addresses name operations. Nothing else is made of them:
-/// no reference to one ever exists.
+/// Places that a provider writes to while an operation is under way, and whose addresses name operations. Nothing
+/// else is made of them: no reference to one ever exists.
 pub(crate) struct Contexts {
     region: Region,
     count: u32,
@@ -197,8 +199,8 @@ impl Process {
     }
 }
 
-// SAFETY: a region is memory of this process; what is reached through it is atomic (`words`), guarded by borrows (`Arena`), or an
-// address alone (`Contexts`).
+// SAFETY: a region is memory of this process; what is reached through it is atomic (`words`), guarded by borrows
+// (`Arena`), or an address alone (`Contexts`).
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}

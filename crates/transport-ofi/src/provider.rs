@@ -135,8 +135,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What libfabric offers on this machine, and which of it an endpoint with these settings would take, and why. Blocks while providers
-/// look around; allocates.
+/// What libfabric offers on this machine, and which of it an endpoint with these settings would take, and why.
+/// Blocks while providers look around; allocates.
 ///
 /// # Errors
 /// [`OfiError`] if there is no library, or it fails.
@@ -160,7 +160,8 @@ pub fn version() -> Result<(u32, u32), OfiError> {
     Ok(Library::get()?.version())
 }
 
-/// What would be taken of some offers: the fastest that is no obstacle; of several equals the one at the host's address, or the first.
+/// What would be taken of some offers: the fastest that is no obstacle; of several equals the one at the host's
+/// address, or the first.
 fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
     let chosen = best(&offers, config);
     let verdict = |(index, offer): (usize, Offer)| {

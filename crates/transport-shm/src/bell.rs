@@ -1,5 +1,6 @@
-//! Calling a waker when something may have come while the endpoint does not look: a thread sleeps on the endpoint's word in
-//! its stead. It exists from the first [`Bell::arm`] on, and an endpoint that only polls has none and pays nothing.
+//! Calling a waker when something may have come while the endpoint does not look: a thread sleeps on the
+//! endpoint's word in its stead. It exists from the first [`Bell::arm`] on, and an endpoint that only polls has
+//! none and pays nothing.
 
 use crate::calls::Calls;
 use crate::job::Board;

@@ -1,5 +1,5 @@
-//! Which waker to call when the sleep ends that an endpoint has announced: what the endpoint and the thread that sleeps in its
-//! stead share. Checked with loom.
+//! Which waker to call when the sleep ends that an endpoint has announced: what the endpoint and the thread that
+//! sleeps in its stead share. Checked with loom.
 
 use crate::park::Parking;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -33,8 +33,8 @@ impl Calls {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a waker called when the endpoint's word is no longer set, or after `longest`. To be called once the word is set and
-    /// the last look has found nothing.
+    /// Has a waker called when the endpoint's word is no longer set, or after `longest`. To be called once the
+    /// word is set and the last look has found nothing.
     pub(crate) fn arm(&self, waker: Waker, longest: Duration) {
         let earlier = self.armed().waker.replace((waker, longest));
         self.changed.notify_one();
@@ -47,7 +47,8 @@ impl Calls {
         self.armed().waker.is_some()
     }
 
-    /// The thread's work: sleeps on the endpoint's word whenever a waker is armed, then calls it, until [`Calls::stop`].
+    /// The thread's work: sleeps on the endpoint's word whenever a waker is armed, then calls it, until
+    /// [`Calls::stop`].
     pub(crate) fn serve(&self, word: &Parking) {
         let mut armed = self.armed();
         loop {
@@ -61,7 +62,8 @@ impl Calls {
             let longest = *longest;
             drop(armed);
             word.doze(longest);
-            // Whoever was armed last is called, at times for nothing: when the longest sleep is over, a look is due.
+            // Whoever was armed last is called, at times for nothing: when the longest sleep is over, a look is
+            // due.
             let waker = self.armed().waker.take();
             if let Some((waker, _)) = waker {
                 // A waker that panics does so in vain, and must not keep later ones from being called.

@@ -43,8 +43,8 @@ pub(crate) struct Sizes {
     pub(crate) reply_bytes: usize,
 }
 
-/// How large a job is. Ring sizes are per ordered pair of endpoints; unset ones follow from the number of endpoints, so that
-/// memory per rank stays bounded (see the crate's documentation).
+/// How large a job is. Ring sizes are per ordered pair of endpoints; unset ones follow from the number of
+/// endpoints, so that memory per rank stays bounded (see the crate's documentation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobConfig {
     pub(crate) ranks: u32,
@@ -88,8 +88,8 @@ impl JobConfig {
         Self { request_cells: Some(cells), ..self }
     }
 
-    /// Sets the payload bytes of every request lane: a power of two from 256. A quarter of it, at most 64 KiB, is the
-    /// largest Medium request.
+    /// Sets the payload bytes of every request lane: a power of two from 256. A quarter of it, at most 64 KiB, is
+    /// the largest Medium request.
     #[must_use]
     pub const fn request_bytes(self, bytes: usize) -> Self {
         Self { request_bytes: Some(bytes), ..self }
@@ -101,8 +101,8 @@ impl JobConfig {
         Self { reply_cells: Some(cells), ..self }
     }
 
-    /// Sets the payload bytes of every reply lane: a power of two from 256. A quarter of it, at most 64 KiB, is the largest
-    /// Medium reply.
+    /// Sets the payload bytes of every reply lane: a power of two from 256. A quarter of it, at most 64 KiB, is
+    /// the largest Medium reply.
     #[must_use]
     pub const fn reply_bytes(self, bytes: usize) -> Self {
         Self { reply_bytes: Some(bytes), ..self }

@@ -85,8 +85,8 @@ impl Frame {
         (args <= am_core::arguments::MAX_WORDS).then_some(frame)
     }
 
-    /// The handler and the number of argument words of a Short message that permits no reply and lies in one cell, which floods
-    /// consist of: one comparison tells.
+    /// The handler and the number of argument words of a Short message that permits no reply and lies in one cell,
+    /// which floods consist of: one comparison tells.
     #[inline(always)]
     pub(crate) fn decode_plain(header: u64) -> Option<(u8, usize)> {
         const FREE: u64 = 0xff | 31 << 8 | 0xff << 16;

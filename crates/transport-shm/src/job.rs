@@ -1,4 +1,5 @@
-//! The job: a memory file that all ranks of one host map. Making it, opening it, joining it, and the status of everyone.
+//! The job: a memory file that all ranks of one host map. Making it, opening it, joining it, and the status of
+//! everyone.
 
 use crate::config::{JobConfig, JobConfigError};
 use crate::layout::{self, Layout, endpoint, header};
@@ -120,8 +121,8 @@ pub enum JoinError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JoinOptions {
-    /// Size of the rank's segment in bytes; the same for all endpoints of a rank. Only pages that somebody touches take memory, so
-    /// a program that does not know its needs yet may ask for much more than it will use.
+    /// Size of the rank's segment in bytes; the same for all endpoints of a rank. Only pages that somebody touches
+    /// take memory, so a program that does not know its needs yet may ask for much more than it will use.
     pub segment_bytes: usize,
     /// The endpoint within the rank.
     pub endpoint: u16,
@@ -191,8 +192,8 @@ impl Board {
         self.change_status(peer, to, |old| from.contains(&old))
     }
 
-    /// Records that an endpoint's process has ended, unless it was known to have ended otherwise. A status that makes no
-    /// sense does not protect it.
+    /// Records that an endpoint's process has ended, unless it was known to have ended otherwise. A status that
+    /// makes no sense does not protect it.
     pub(crate) fn set_died(&self, peer: usize) {
         self.change_status(peer, status::DIED, |old| !(status::FINISHED..=status::FAULTY).contains(&old));
     }
@@ -247,8 +248,8 @@ impl Job {
     /// [`Job::inherit`] has them do so.
     ///
     /// # Errors
-    /// [`JobError::Config`] for sizes out of range, [`JobError::FileSize`] under a limit of file sizes, [`JobError::Memory`] from
-    /// the system.
+    /// [`JobError::Config`] for sizes out of range, [`JobError::FileSize`] under a limit of file sizes,
+    /// [`JobError::Memory`] from the system.
     pub fn create(config: &JobConfig) -> Result<Self, JobError> {
         config.check()?;
         let layout = Layout::new(config);
@@ -261,8 +262,8 @@ impl Job {
             return Err(JobError::FileSize { needed: layout.file_bytes(), limit });
         }
         file.set_len(layout.file_bytes())?;
-        // Nobody can shrink the file any more, so no access to a mapping can fault because a peer truncated it; nor add a
-        // seal that keeps others from joining.
+        // Nobody can shrink the file any more, so no access to a mapping can fault because a peer truncated it;
+        // nor add a seal that keeps others from joining.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(io::Error::from)?;
         let job = Self::map(file, layout)?;
@@ -435,8 +436,8 @@ impl Job {
         Some(len.min(layout::SEGMENT_STRIDE))
     }
 
-    /// Tells the survivors that a rank's process has ended. For launchers; ranks find out themselves about peers that have
-    /// joined. A rank that has finished or is already lost stays as it is.
+    /// Tells the survivors that a rank's process has ended. For launchers; ranks find out themselves about peers
+    /// that have joined. A rank that has finished or is already lost stays as it is.
     ///
     /// # Panics
     /// If the job has no such rank.
@@ -448,7 +449,8 @@ impl Job {
         }
     }
 
-    /// What is known of a rank's endpoint 0, or `None` outside the job; a rank that has not joined yet counts as active.
+    /// What is known of a rank's endpoint 0, or `None` outside the job; a rank that has not joined yet counts as
+    /// active.
     pub fn status(&self, rank: u32) -> Option<PeerStatus> {
         let peer = self.shape().peer(Rank(rank).into())?;
         Some(self.board.status(peer.index()))

@@ -1,7 +1,7 @@
 //! The four lane ends that an endpoint has towards each peer, and what a frame of each contains.
 //!
-//! As the asker it writes requests and reads replies; as the answerer it reads requests and writes replies. The asker sets
-//! room for replies aside in two accounts, so the answerer writes them without looking.
+//! As the asker it writes requests and reads replies; as the answerer it reads requests and writes replies. The
+//! asker sets room for replies aside in two accounts, so the answerer writes them without looking.
 
 use crate::frame::{Frame, Kind, MOST_WORDS, granules};
 use crate::layout::{Layout, back};
@@ -21,8 +21,8 @@ const REPLY_CELLS: u32 = 2;
 /// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row.
 const READ_AHEAD: u64 = 12;
 
-/// Frames read in a row after which a reader lags behind its writer. One that keeps up would fetch lines that are being written,
-/// which the writer then has to get back: a flood took twice as long.
+/// Frames read in a row after which a reader lags behind its writer. One that keeps up would fetch lines that are
+/// being written, which the writer then has to get back: a flood took twice as long.
 pub(crate) const LAGGING: usize = 48;
 
 /// How many cells ahead the writer fetches lines.
@@ -64,8 +64,8 @@ impl LaneRings {
         self.bytes.len() * 8
     }
 
-    /// Fetches the cell a few frames behind `position`: at full speed the lines that frames travel in should be on their
-    /// way while earlier frames are handled.
+    /// Fetches the cell a few frames behind `position`: at full speed the lines that frames travel in should be on
+    /// their way while earlier frames are handled.
     #[inline]
     fn fetch_ahead(&self, position: u64, purpose: Use) {
         let index = (position + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }) as usize
@@ -106,8 +106,8 @@ fn write(writer: &mut Writer, cells: &[Cell], frame: &Frame, args: &Words, place
 
 /// What a lane hands on of each frame: its fields, arguments and payload.
 ///
-/// A closure rather than a returned structure: the pieces stay where they are, and the processor need not wait for bytes
-/// that it has just stored in other sizes.
+/// A closure rather than a returned structure: the pieces stay where they are, and the processor need not wait for
+/// bytes that it has just stored in other sizes.
 pub(crate) trait Deliver: FnMut(Frame, &Words, Payload<'_>) {}
 
 impl<F: FnMut(Frame, &Words, Payload<'_>)> Deliver for F {}
@@ -195,7 +195,8 @@ pub(crate) struct RequestOut {
     bare_seen: [u64; 2],
     /// Zero if the peer takes no more requests, or this is not the process that joined.
     open: View<AtomicU64>,
-    /// Room was found missing since this was last reset, or nothing has been sent yet: the next send has more to do.
+    /// Room was found missing since this was last reset, or nothing has been sent yet: the next send has more to
+    /// do.
     pub(crate) starved: bool,
 }
 
@@ -207,8 +208,9 @@ impl RequestOut {
         self.open[0].load(Relaxed) == 0
     }
 
-    /// Admits a request: `cells` cells, `len` bytes of the byte ring if any, and room for the reply. Returns where the
-    /// payload starts and the position after it. Only the reply's room is taken; cells and bytes are when written.
+    /// Admits a request: `cells` cells, `len` bytes of the byte ring if any, and room for the reply. Returns where
+    /// the payload starts and the position after it. Only the reply's room is taken; cells and bytes are when
+    /// written.
     #[inline(always)]
     pub(crate) fn admit(
         &mut self,
@@ -312,7 +314,8 @@ impl RequestOut {
     /// Whether all requests have been handled.
     pub(crate) fn quiet(&self) -> bool {
         // A peer that nothing was sent to has handled everything, and its words need not be looked at.
-        // Acquire: pairs with the Release in `Reader::publish`; what the handlers did is visible where memory is shared.
+        // Acquire: pairs with the Release in `Reader::publish`; what the handlers did is visible where memory is
+        // shared.
         self.writer.written() == 0 || self.back[back::CELLS].load(Acquire) == self.writer.written()
     }
 
@@ -396,7 +399,8 @@ impl ReplyIn {
         self.reader.sound(&self.rings.cells)
     }
 
-    /// Delivers the next reply if it is there and lies in one cell, and gives its room back to the accounts of `out`.
+    /// Delivers the next reply if it is there and lies in one cell, and gives its room back to the accounts of
+    /// `out`.
     #[inline(always)]
     pub(crate) fn take(
         &mut self,
@@ -441,7 +445,8 @@ impl ReplyIn {
         Ok(())
     }
 
-    /// How far a reply for which `bytes` were set aside may move the position: its bytes, and the gap at the ring's end.
+    /// How far a reply for which `bytes` were set aside may move the position: its bytes, and the gap at the
+    /// ring's end.
     #[inline]
     fn room(&self, bytes: u64) -> u64 {
         let capacity = self.rings.capacity() as u64;
@@ -488,9 +493,9 @@ impl RequestIn {
         self.reader.peek(&self.rings.cells).map(|(_, header)| header)
     }
 
-    /// Takes the request with this header if it has arguments only, fits one cell and permits no reply: its handler. Faster than
-    /// [`RequestIn::take`], which takes all others. With `ahead`, fetches a cell of frames to come. Its cell is the writer's again only
-    /// after `publish`.
+    /// Takes the request with this header if it has arguments only, fits one cell and permits no reply: its
+    /// handler. Faster than [`RequestIn::take`], which takes all others. With `ahead`, fetches a cell of frames to
+    /// come. Its cell is the writer's again only after `publish`.
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<u8> {
         let (handler, len) = Frame::decode_plain(header)?;
@@ -503,7 +508,8 @@ impl RequestIn {
         Some(handler)
     }
 
-    /// Delivers the request with this header if it lies in one cell. Its cell is the writer's again only after `publish`.
+    /// Delivers the request with this header if it lies in one cell. Its cell is the writer's again only after
+    /// `publish`.
     #[inline(always)]
     pub(crate) fn take(&mut self, header: u64, ahead: bool, deliver: impl Deliver) -> Result<Taken, Broken> {
         if ahead {

@@ -1,15 +1,18 @@
-//! Where everything lies in a job file: header, one block per endpoint, one row of contact words per endpoint, one block per
-//! ordered pair, one auxiliary segment per endpoint, then the segments.
+//! Where everything lies in a job file: header, one block per endpoint, one row of contact words per endpoint, one
+//! block per ordered pair, one auxiliary segment per endpoint, then the segments.
 //!
-//! Memory is a sparse file: pages exist once they are touched, by reading or writing. An endpoint looks at the lanes of a pair
-//! only after one of the two has sent to the other, so pairs that never talk cost address space only. For each ordered pair (asker, answerer) there is a line of give-backs and two lanes, each a ring of cells and a ring of bytes;
-//! by default that is at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to 64, 48 KiB beyond.
+//! Memory is a sparse file: pages exist once they are touched, by reading or writing. An endpoint looks at the
+//! lanes of a pair only after one of the two has sent to the other, so pairs that never talk cost address space
+//! only. For each ordered pair (asker, answerer) there is a line of give-backs and two lanes, each a ring of cells
+//! and a ring of bytes; by default that is at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to
+//! 64, 48 KiB beyond.
 
 use crate::config::JobConfig;
 use crate::ring::{Cell, GRANULE};
 use am_core::transport::DEFAULT_REPLY;
 
-/// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each other.
+/// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each
+/// other.
 pub(crate) const VERSION: u64 = 4;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
@@ -42,8 +45,8 @@ pub(crate) mod endpoint {
     pub(crate) const STARTED: usize = 2;
     pub(crate) const SEGMENT: usize = 3;
     pub(crate) const NEEDS_FENCE: usize = 4;
-    /// Counts what the endpoint has to look for outside its lanes: statuses that changed, peers that sent for the first time.
-    /// On a line of its own.
+    /// Counts what the endpoint has to look for outside its lanes: statuses that changed, peers that sent for the
+    /// first time. On a line of its own.
     pub(crate) const NEWS: usize = 8;
     /// Number of words that a view of the block needs.
     pub(crate) const WORDS: usize = 9;
@@ -69,8 +72,8 @@ pub(crate) mod back {
     pub(super) const SPACE: usize = 128;
 }
 
-/// Space within which the beginnings of pairs are staggered: if all began at the same place of a page, the cells that a poll
-/// looks at would all compete for the same few sets of the first-level cache.
+/// Space within which the beginnings of pairs are staggered: if all began at the same place of a page, the cells
+/// that a poll looks at would all compete for the same few sets of the first-level cache.
 const STAGGER: usize = 4096;
 
 /// Size of an endpoint's auxiliary segment in bytes.
@@ -138,8 +141,8 @@ impl Layout {
         (self.peers() * 8).next_multiple_of(64)
     }
 
-    /// Byte offset of an endpoint's contact words. Word `i` is not zero once peer `i` has sent to the endpoint; only peer `i`
-    /// writes it.
+    /// Byte offset of an endpoint's contact words. Word `i` is not zero once peer `i` has sent to the endpoint;
+    /// only peer `i` writes it.
     pub(crate) fn contacts(&self, peer: usize) -> usize {
         HEADER + self.peers() * endpoint::BYTES + peer * self.row_bytes()
     }
@@ -200,7 +203,8 @@ impl Layout {
         self.medium_reply().min((self.reply_bytes / 8).clamp(GRANULE, DEFAULT_REPLY))
     }
 
-    /// Reply payload bytes that can be set aside at once: all but one largest piece, which may be lost to the ring's end.
+    /// Reply payload bytes that can be set aside at once: all but one largest piece, which may be lost to the
+    /// ring's end.
     pub(crate) fn reply_budget(&self) -> usize {
         self.reply_bytes - self.medium_reply()
     }

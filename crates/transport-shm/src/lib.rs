@@ -1,16 +1,17 @@
 //! Active messages between the processes (and threads) of one host, over memory that they share.
 //!
-//! A [`Job`] is a memory file without a name: whoever makes it hands its descriptor to the ranks, which join it as [`Shm`]
-//! transports, and it disappears with the last of them, however they end. Between every two endpoints lie rings of 64-byte
-//! cells, so that a small message costs one cache-line transfer; payloads lie in rings of bytes and are read in place; Long
-//! payloads are copied once, into the destination's segment. A rank that dies is known to the others at once: each of them
-//! has a thread that sleeps until then.
+//! A [`Job`] is a memory file without a name: whoever makes it hands its descriptor to the ranks, which join it as
+//! [`Shm`] transports, and it disappears with the last of them, however they end. Between every two endpoints lie
+//! rings of 64-byte cells, so that a small message costs one cache-line transfer; payloads lie in rings of bytes
+//! and are read in place; Long payloads are copied once, into the destination's segment. A rank that dies is known
+//! to the others at once: each of them has a thread that sleeps until then.
 //!
-//! [Order](am_core::Endpoint#order): requests of one endpoint to another are handled as they were sent, and replies likewise.
+//! [Order](am_core::Endpoint#order): requests of one endpoint to another are handled as they were sent, and
+//! replies likewise.
 //!
-//! Memory: per ordered pair of endpoints at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to 64, 48 KiB
-//! beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.5 MiB each. [`JobConfig`]
-//! changes it.
+//! Memory: per ordered pair of endpoints at most 648 KiB for up to 8 endpoints, 328 KiB up to 16, 168 KiB up to
+//! 64, 48 KiB beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.5 MiB
+//! each. [`JobConfig`] changes it.
 //!
 //! # Limits
 //!
@@ -43,7 +44,9 @@
 //!         let job = &job;
 //!         scope.spawn(move || {
 //!             let mut handlers = Handlers::<u64>::new();
-//!             let add = handlers.one_way("add", |sum: &mut u64, _: Address, value: u64, _: Payload<'_>| *sum += value).unwrap();
+//!             let add =
+//!                 handlers.one_way("add", |sum: &mut u64, _: Address, value: u64, _: Payload<'_>| *sum += value);
+//!             let add = add.unwrap();
 //!             let mut endpoint = Endpoint::attach(job.join(rank).unwrap(), handlers, 0).unwrap();
 //!             endpoint.request(Rank(1 - rank), add, 42).unwrap();
 //!             endpoint.wait_until(|sum| *sum == 42).unwrap();

@@ -1,8 +1,10 @@
-//! What stands in for the machine when the rings, the parking and the calling of wakers are model-checked with loom: atomics, fences, the futex.
+//! What stands in for the machine when the rings, the parking and the calling of wakers are model-checked with
+//! loom: atomics, fences, the futex.
 //!
-//! Only compiled with `--cfg am_loom`: `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-shm --release --lib loom`. The
-//! checked code is that of `ring`, `park` and `calls` itself. To show that the checks can fail, the stand-ins can be made weaker than
-//! the code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
+//! Only compiled with `--cfg am_loom`:
+//! `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-shm --release --lib loom`. The checked code is that of
+//! `ring`, `park` and `calls` itself. To show that the checks can fail, the stand-ins can be made weaker than the
+//! code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
 
 #[cfg(test)]
 mod loom_calls;
@@ -149,7 +151,8 @@ pub(crate) mod atomics {
     }
 }
 
-/// The system calls of the parking. Sleeps have no time limit here, so that a lost wake-up is a deadlock that loom reports.
+/// The system calls of the parking. Sleeps have no time limit here, so that a lost wake-up is a deadlock that loom
+/// reports.
 pub(crate) mod sys {
     use super::atomics::AtomicU32;
     use std::time::Duration;

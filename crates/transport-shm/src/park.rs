@@ -1,12 +1,12 @@
 //! Sleeping and waking: how an endpoint that has nothing to do gives its processor away and is called back.
 //!
-//! Whoever wants to sleep sets its word, makes everyone fence, looks once more for work, and sleeps on the word. Whoever
-//! has made work reads the word. Fencing everyone (membarrier) is what lets the senders do without a
-//! fence of their own: either the sleeper's last look finds the work, or the sender's look finds the word set. Checked with
-//! loom, where the fence of everyone is one fence on each side.
+//! Whoever wants to sleep sets its word, makes everyone fence, looks once more for work, and sleeps on the word.
+//! Whoever has made work reads the word. Fencing everyone (membarrier) is what lets the senders do without a fence
+//! of their own: either the sleeper's last look finds the work, or the sender's look finds the word set. Checked
+//! with loom, where the fence of everyone is one fence on each side.
 //!
-//! The word lies in memory that every rank can write. A faulty one could clear it and so keep a sleeper from being woken,
-//! which is why no sleep is longer than the endpoint says, [`LONGEST`] unless a program says otherwise.
+//! The word lies in memory that every rank can write. A faulty one could clear it and so keep a sleeper from being
+//! woken, which is why no sleep is longer than the endpoint says, [`LONGEST`] unless a program says otherwise.
 
 #[cfg(am_loom)]
 use crate::model::{View, sys};
@@ -18,7 +18,8 @@ use std::time::Duration;
 const AWAKE: u32 = 0;
 const PARKED: u32 = 1;
 
-/// The longest sleep unless a program says otherwise: after it the sleeper looks for itself. Rare enough to cost nothing.
+/// The longest sleep unless a program says otherwise: after it the sleeper looks for itself. Rare enough to cost
+/// nothing.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The word that one endpoint sleeps on.
@@ -51,8 +52,8 @@ impl Parking {
         self.word[0].store(AWAKE, Relaxed);
     }
 
-    /// Announces sleep of at most `longest` for another thread of this process, which dozes in the endpoint's stead, at most
-    /// for as long as this returns; `None` if the last look sees work.
+    /// Announces sleep of at most `longest` for another thread of this process, which dozes in the endpoint's
+    /// stead, at most for as long as this returns; `None` if the last look sees work.
     pub(crate) fn arm(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) -> Option<Duration> {
         let longest = self.announce(fenced, longest);
         if work() {
@@ -75,15 +76,15 @@ impl Parking {
         sys::futex_wake(&self.word[0]);
     }
 
-    /// Wakes the endpoint if it sleeps or is about to. To be called after the work is visible; with `fenced`, senders fence
-    /// for themselves because not everyone can be made to.
+    /// Wakes the endpoint if it sleeps or is about to. To be called after the work is visible; with `fenced`,
+    /// senders fence for themselves because not everyone can be made to.
     #[inline]
     pub(crate) fn notify(&self, fenced: bool) {
         if fenced {
             fence(SeqCst);
         } else {
-            // The sleeper's membarrier stands in for a fence between the caller's stores and this load; the compiler must
-            // keep their order too.
+            // The sleeper's membarrier stands in for a fence between the caller's stores and this load; the
+            // compiler must keep their order too.
             compiler_fence(SeqCst);
         }
         if self.word[0].load(Relaxed) == PARKED {

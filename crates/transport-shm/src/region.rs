@@ -1,18 +1,20 @@
 //! Memory shared between processes: the mapping of a job file and typed views into it.
 //!
-//! This module and `sys` hold all `unsafe` of the crate. What makes views sound: they consist of atomics only, whose
-//! every bit pattern is valid; they lie inside the mapping, checked when they are made; and they keep the mapping alive.
-//! Payloads go in and out by plain copies whose other end is memory of this process alone. No reference to shared bytes ever
-//! exists. Such copies are no data races, since no two threads of this process make conflicting ones through one mapping:
+//! This module and `sys` hold all `unsafe` of the crate. What makes views sound: they consist of atomics only,
+//! whose every bit pattern is valid; they lie inside the mapping, checked when they are made; and they keep the
+//! mapping alive. Payloads go in and out by plain copies whose other end is memory of this process alone. No
+//! reference to shared bytes ever exists. Such copies are no data races, since no two threads of this process make
+//! conflicting ones through one mapping:
 //!
-//! - the byte rings of lanes are ordered by the lanes' atomics: the writer's Release store of a header, the reader's of what
-//!   is given back;
-//! - Long payloads are written and read through mappings of their own ([`Unshared`]), one that only its endpoint writes
-//!   and one that only its handlers and `Transport::read_placed` read, neither of which is ever handed out;
-//! - segments that are handed out ([`ShmMemory`]), which safe programs may use from any thread, are accessed by atomics alone.
+//! - the byte rings of lanes are ordered by the lanes' atomics: the writer's Release store of a header, the
+//!   reader's of what is given back;
+//! - Long payloads are written and read through mappings of their own ([`Unshared`]), one that only its endpoint
+//!   writes and one that only its handlers and `Transport::read_placed` read, neither of which is ever handed out;
+//! - segments that are handed out ([`ShmMemory`]), which safe programs may use from any thread, are accessed by
+//!   atomics alone.
 //!
-//! Whoever writes through another mapping, in another process or in this one, is to the language what a device is that writes
-//! to memory: it can make bytes wrong, nothing else.
+//! Whoever writes through another mapping, in another process or in this one, is to the language what a device is
+//! that writes to memory: it can make bytes wrong, nothing else.
 
 use crate::ring::Cell;
 use crate::sync::AtomicU64;
@@ -38,8 +40,8 @@ impl Mapping {
         Ok(Arc::new(Self { raw }))
     }
 
-    /// Zeroed memory of this process alone, of at least `len` bytes: a child that it forks finds all of it zero again, where the
-    /// kernel can do that.
+    /// Zeroed memory of this process alone, of at least `len` bytes: a child that it forks finds all of it zero
+    /// again, where the kernel can do that.
     pub(crate) fn wiped_on_fork(len: usize) -> std::io::Result<Arc<Self>> {
         let raw = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
         // Kernels before 4.14 cannot; a child then sees what its parent had.
@@ -125,9 +127,9 @@ impl View<AtomicU64> {
         let end = at.checked_add(source.len());
         assert!(end.is_some_and(|end| end <= self.len * 8), "a copy lies inside its view");
         let target = self.start.as_ptr().cast::<u8>().wrapping_add(at);
-        // SAFETY: the range was checked above and the mapping is alive. The source is memory of this process that no
-        // view covers, since views hand out no byte references; so the two do not overlap. No other thread accesses these
-        // bytes through this mapping meanwhile: see the top of this file.
+        // SAFETY: the range was checked above and the mapping is alive. The source is memory of this process that
+        // no view covers, since views hand out no byte references; so the two do not overlap. No other thread
+        // accesses these bytes through this mapping meanwhile: see the top of this file.
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
     }
 
@@ -163,9 +165,9 @@ impl<T> View<T> {
             match purpose {
                 // SAFETY: a prefetch never faults, whatever the address.
                 Use::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(line) },
-                // The intrinsic falls back to a read prefetch unless the whole program is built for processors that have this
-                // instruction; all x86-64 processors execute it, some as a no-op.
-                // SAFETY: as above; nothing is read, written or clobbered.
+                // The intrinsic falls back to a read prefetch unless the whole program is built for processors
+                // that have this instruction; all x86-64 processors execute it, some as a no-op. SAFETY: as above;
+                // nothing is read, written or clobbered.
                 Use::Write => unsafe {
                     std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
                 },
@@ -180,13 +182,14 @@ impl<T> View<T> {
 #[derive(Clone, Debug)]
 pub struct ShmMemory(View<AtomicU64>);
 
-/// A segment's memory through a mapping that an endpoint keeps to itself, with plain copies. Its words are there for Long
-/// payloads that handlers read word by word.
+/// A segment's memory through a mapping that an endpoint keeps to itself, with plain copies. Its words are there
+/// for Long payloads that handlers read word by word.
 #[derive(Debug)]
 pub(crate) struct Unshared(View<AtomicU64>);
 
 impl Unshared {
-    /// The view must be the only one of its mapping, and the endpoint that keeps this must not both read and write it.
+    /// The view must be the only one of its mapping, and the endpoint that keeps this must not both read and write
+    /// it.
     pub(crate) fn new(view: View<AtomicU64>) -> Self {
         Self(view)
     }

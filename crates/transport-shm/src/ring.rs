@@ -1,17 +1,17 @@
 //! The ring that frames travel in: one writer, one reader, 64-byte cells, one cache-line transfer per small frame.
 //!
-//! A cell is eight words. Word 0 is its header, whose lowest byte is the **lap**: how often the ring has been gone round
-//! when the cell was written, plus one, modulo 256. Every cell is written exactly once per lap and always with a header, so
-//! the reader knows a new cell by its lap alone: no index is shared on the way of a message, and memory fresh from the
-//! kernel (all zero) reads as empty. A frame is one cell, or two when its words do not fit one; the second cell is written
-//! first.
+//! A cell is eight words. Word 0 is its header, whose lowest byte is the **lap**: how often the ring has been gone
+//! round when the cell was written, plus one, modulo 256. Every cell is written exactly once per lap and always
+//! with a header, so the reader knows a new cell by its lap alone: no index is shared on the way of a message, and
+//! memory fresh from the kernel (all zero) reads as empty. A frame is one cell, or two when its words do not fit
+//! one; the second cell is written first.
 //!
-//! The way back is one word, the number of cells that the reader is done with, stored once per batch and read by the writer
-//! only when it has used up what it knew of. Bytes of a byte ring and room set aside for replies come back in such words of
-//! their own, running totals all of them.
+//! The way back is one word, the number of cells that the reader is done with, stored once per batch and read by
+//! the writer only when it has used up what it knew of. Bytes of a byte ring and room set aside for replies come
+//! back in such words of their own, running totals all of them.
 //!
-//! There is no `unsafe` here, and a reader or writer that does not keep to this protocol can only produce wrong words, which
-//! the layer above checks.
+//! There is no `unsafe` here, and a reader or writer that does not keep to this protocol can only produce wrong
+//! words, which the layer above checks.
 
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 
@@ -86,7 +86,8 @@ impl Writer {
         self.tail
     }
 
-    /// Writes a frame of one cell: words, then bytes; `header` has a zero lap byte. The caller has seen room for it.
+    /// Writes a frame of one cell: words, then bytes; `header` has a zero lap byte. The caller has seen room for
+    /// it.
     #[inline(always)]
     pub(crate) fn push(&mut self, cells: &[Cell], header: u64, words: &[u64], bytes: &[u8]) {
         let target = cell(cells, self.tail);
@@ -116,8 +117,8 @@ impl Writer {
         for (slot, word) in target.0[1..].iter().zip(second) {
             slot.store(*word, Relaxed);
         }
-        // Relaxed: the Release store of the first cell's header makes it visible. The reader never looks for a frame here
-        // before that, because it reads cells in order.
+        // Relaxed: the Release store of the first cell's header makes it visible. The reader never looks for a
+        // frame here before that, because it reads cells in order.
         target.0[0].store(lap(self.tail + 1, self.log), Relaxed);
         self.push(cells, header, first, &[]);
         self.tail += 1;
@@ -167,8 +168,8 @@ impl Reader {
         if cell.0[0].load(Relaxed) & LAP == expected { Ok(cell) } else { Err(Broken) }
     }
 
-    /// Where the next frame will be, in a ring whose first cell has index `base`, and the lap byte that is there until then,
-    /// in one word: what a glance at many rings compares.
+    /// Where the next frame will be, in a ring whose first cell has index `base`, and the lap byte that is there
+    /// until then, in one word: what a glance at many rings compares.
     #[inline]
     pub(crate) fn watch(&self, cells: &[Cell], base: usize) -> u64 {
         let index = base + (self.head as usize & (cells.len() - 1));
@@ -212,7 +213,8 @@ impl Reader {
 /// Tells the other side the new total of what it has back.
 #[inline]
 pub(crate) fn give_back(word: &AtomicU64, total: u64) {
-    // Release: pairs with the Acquire in `given_back` and `newly_given_back`; what was done with it before is over.
+    // Release: pairs with the Acquire in `given_back` and `newly_given_back`; what was done with it before is
+    // over.
     word.store(total, Release);
 }
 
@@ -224,8 +226,8 @@ pub(crate) fn given_back(word: &AtomicU64, known: u64, used: u64) -> Result<u64,
     if (known..=used).contains(&total) { Ok(total) } else { Err(Broken) }
 }
 
-/// What the other side has given back since `seen`, which follows. Whether it had so much is for the caller's account to
-/// tell.
+/// What the other side has given back since `seen`, which follows. Whether it had so much is for the caller's
+/// account to tell.
 #[inline]
 pub(crate) fn newly_given_back(word: &AtomicU64, seen: &mut u64) -> Result<u32, Broken> {
     // Acquire: pairs with the Release in `give_back`.
@@ -234,8 +236,8 @@ pub(crate) fn newly_given_back(word: &AtomicU64, seen: &mut u64) -> Result<u32, 
     u32::try_from(fresh).map_err(|_| Broken)
 }
 
-/// Whether the frame that a [`Reader::watch`] word stands for may have arrived; `cells` are those that its index counts. It
-/// is told from any change, so that a word of long ago does not hide what has come since.
+/// Whether the frame that a [`Reader::watch`] word stands for may have arrived; `cells` are those that its index
+/// counts. It is told from any change, so that a word of long ago does not hide what has come since.
 #[inline(always)]
 pub(crate) fn arrived(cells: &[Cell], watch: u64) -> bool {
     // Relaxed: only a hint; `Reader::peek` looks again.
@@ -244,8 +246,8 @@ pub(crate) fn arrived(cells: &[Cell], watch: u64) -> bool {
 
 /// Positions in a byte ring whose pieces are contiguous: both sides compute them alike from the lengths alone.
 ///
-/// Pieces are rounded up to 64 bytes. One that does not fit before the end starts over at the beginning; the gap counts as
-/// used until the piece is done.
+/// Pieces are rounded up to 64 bytes. One that does not fit before the end starts over at the beginning; the gap
+/// counts as used until the piece is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position(u64);
 
@@ -317,7 +319,11 @@ mod tests {
                 if write && writer.room(&cells, &done, need).unwrap() {
                     let words: Vec<u64> = (0..len as u64).map(|index| value ^ index).collect();
                     let header = (len as u64) << 8;
-                    if need == 2 { writer.push_two(&cells, header, &words) } else { writer.push(&cells, header, &words, &[]) }
+                    if need == 2 {
+                        writer.push_two(&cells, header, &words)
+                    } else {
+                        writer.push(&cells, header, &words, &[])
+                    }
                     model.push_back(words);
                     value += 97;
                 } else if let Some((first, header)) = reader.peek(&cells) {
@@ -342,7 +348,10 @@ mod tests {
             let (mut tail, mut head) = (Position::default(), Position::default());
             let mut live: VecDeque<(usize, usize)> = VecDeque::new();
             for len in lens {
-                while live.len() > keep || live.iter().map(|(_, l)| l.next_multiple_of(64)).sum::<usize>() + len.next_multiple_of(64) > capacity - 256 {
+                let taken = |live: &VecDeque<(usize, usize)>| -> usize {
+                    live.iter().map(|(_, len)| len.next_multiple_of(64)).sum()
+                };
+                while live.len() > keep || taken(&live) + len.next_multiple_of(64) > capacity - 256 {
                     let (start, old) = live.pop_front().unwrap();
                     let (expected, next) = head.place(old, capacity);
                     prop_assert_eq!(start, expected);

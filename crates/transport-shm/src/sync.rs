@@ -1,5 +1,5 @@
-//! The atomics, locks and conditions that the rings, the parking and the calling of wakers are written with: the standard ones, or
-//! loom's when they are model-checked.
+//! The atomics, locks and conditions that the rings, the parking and the calling of wakers are written with: the
+//! standard ones, or loom's when they are model-checked.
 
 #[cfg(not(am_loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence, fence};

@@ -16,8 +16,8 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
         tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
     };
-    // SAFETY: the word outlives the call and is only read atomically by the kernel; the time is valid. Every outcome
-    // (woken, value changed, interrupted, timed out) is a legal early return.
+    // SAFETY: the word outlives the call and is only read atomically by the kernel; the time is valid. Every
+    // outcome (woken, value changed, interrupted, timed out) is a legal early return.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const time) };
 }
 
@@ -37,7 +37,8 @@ pub(crate) fn register_for_fences() -> bool {
     membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
 }
 
-/// Makes every running thread of all registered processes execute a full memory fence. False if that was not possible.
+/// Makes every running thread of all registered processes execute a full memory fence. False if that was not
+/// possible.
 pub(crate) fn fence_everyone() -> bool {
     membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)
 }

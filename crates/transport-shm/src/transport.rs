@@ -44,8 +44,8 @@ mod waits;
 /// Frames of one peer's lane that a poll handles before it looks at the next peer.
 const QUANTUM: usize = 256;
 
-/// How many peers' lanes one poll looks at. With more, polls take turns: each takes less time, and a message is found as soon as
-/// if every poll looked everywhere.
+/// How many peers' lanes one poll looks at. With more, polls take turns: each takes less time, and a message is
+/// found as soon as if every poll looked everywhere.
 const GLANCE: usize = 32;
 
 /// A place to watch where no frame ever appears: no mapping has so many cells.
@@ -66,12 +66,12 @@ mod own {
 /// waits are errors, polls find nothing, and dropping it does nothing. The same holds for what the child has in
 /// its hands: a reservation that it fills and commits sends nothing, and a handler that it was forked in cannot
 /// reply. One-sided operations, on the own segment too, are errors as sends are ([`Membership::is_fork`]), and
-/// [`remote_segment`](Transport::remote_segment) is `None`. What the program took before, a [`Segment`] that it holds, is
-/// memory of the job: what the child stores through it, the job reads. The kernel has to have `MADV_WIPEONFORK` (Linux 4.14).
-/// The child of a fork that then executes a program has nothing of the job.
+/// [`remote_segment`](Transport::remote_segment) is `None`. What the program took before, a [`Segment`] that it
+/// holds, is memory of the job: what the child stores through it, the job reads. The kernel has to have
+/// `MADV_WIPEONFORK` (Linux 4.14). The child of a fork that then executes a program has nothing of the job.
 ///
-/// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has gone, unless
-/// its [`am_core::Endpoint`] has done so.
+/// It may be sent to the thread that uses it. Dropping it stops its death watch and tells the peers that it has
+/// gone, unless its [`am_core::Endpoint`] has done so.
 #[derive(Debug)]
 pub struct Shm {
     me: Peer,
@@ -83,9 +83,10 @@ pub struct Shm {
     asking: Vec<Asking>,
     answering: Vec<Answering>,
     segments: Segments,
-    /// All cells of the job, and for each peer where in them the next reply and the next request will appear: a poll looks
-    /// at nothing else where nothing has arrived. A lane is not watched before it can have been written to: for replies, before
-    /// this endpoint has sent to the peer; for requests, before the peer has said that it sends.
+    /// All cells of the job, and for each peer where in them the next reply and the next request will appear: a
+    /// poll looks at nothing else where nothing has arrived. A lane is not watched before it can have been written
+    /// to: for replies, before this endpoint has sent to the peer; for requests, before the peer has said that it
+    /// sends.
     cells: View<Cell>,
     watched: Vec<[u64; 2]>,
     /// The peer whose lanes the next poll looks at first.
@@ -94,8 +95,8 @@ pub struct Shm {
     found: bool,
     /// What there is to look for outside the lanes, and how much of it has been looked for.
     news: View<AtomicU64>,
-    /// Words of this process alone, which a fork finds zero: how much of the news has been looked for, whether this is the
-    /// process that joined, and whether each peer still takes messages.
+    /// Words of this process alone, which a fork finds zero: how much of the news has been looked for, whether
+    /// this is the process that joined, and whether each peer still takes messages.
     own: View<AtomicU64>,
     /// The words by which peers say that they send to this endpoint.
     contacts: View<AtomicU64>,
@@ -278,7 +279,8 @@ impl Shm {
         self.note_changes(self.board.changes());
     }
 
-    /// What is known of a peer. One that broke the protocol is lost to this endpoint whatever it has written as its status.
+    /// What is known of a peer. One that broke the protocol is lost to this endpoint whatever it has written as
+    /// its status.
     fn status_of(&self, peer: usize) -> PeerStatus {
         match self.board.status(peer) {
             _ if self.is_fork() => PeerStatus::Lost(LossCause::Forked),

@@ -11,12 +11,13 @@
 //! stopped processes every 500 ms. What cannot be seen is a process that the kernel keeps from running without
 //! stopping it (a frozen cgroup): sixteen such in a row hide the death of the next until one of them runs again.
 //!
-//! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit status, so
-//! no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had (the process has run out
-//! of descriptors, or the kernel has none) the watch asks every 100 ms whether the process still exists.
+//! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit
+//! status, so no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had
+//! (the process has run out of descriptors, or the kernel has none) the watch asks every 100 ms whether the
+//! process still exists.
 //!
-//! Only proof makes a peer dead: that no process has its number, that the process of its number started at another time, or
-//! that a pidfd of its process is readable. That something could not be read proves nothing.
+//! Only proof makes a peer dead: that no process has its number, that the process of its number started at another
+//! time, or that a pidfd of its process is readable. That something could not be read proves nothing.
 
 use crate::job::{Board, status};
 use crate::layout::endpoint;
@@ -86,8 +87,8 @@ impl Drop for Watch {
     }
 }
 
-/// When a process was started, in clock ticks since boot; `None` if that can't be read. Tells a process from a later one of
-/// the same number.
+/// When a process was started, in clock ticks since boot; `None` if that can't be read. Tells a process from a
+/// later one of the same number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     // Field 22.
     field(pid, 19)?.parse().ok()
@@ -131,8 +132,8 @@ impl System for Kernel {
     }
 }
 
-/// Whether a process has ended, told without a descriptor: there is none of its number, or all that is left of it is a
-/// first thread without a program, which waits to be collected.
+/// Whether a process has ended, told without a descriptor: there is none of its number, or all that is left of it
+/// is a first thread without a program, which waits to be collected.
 fn is_gone(pid: u32) -> bool {
     if kill(Pid::from_raw(pid as i32), None) == Err(Errno::ESRCH) {
         return true;
@@ -155,8 +156,8 @@ struct Watcher<S> {
 struct Process {
     /// Readable when it has ended; `None` while none is to be had.
     fd: Option<File>,
-    /// Its endpoints, and whether the start time has shown for each that this is the process that joined. They are kept here
-    /// because the board is in memory that a faulty process can change.
+    /// Its endpoints, and whether the start time has shown for each that this is the process that joined. They are
+    /// kept here because the board is in memory that a faulty process can change.
     peers: BTreeMap<usize, bool>,
 }
 
@@ -191,8 +192,8 @@ impl<S: System> Watcher<S> {
         let watched = self.known.iter().filter_map(|(pid, process)| Some((*pid, process.fd.as_ref()?)));
         let (pids, fds): (Vec<u32>, Vec<&File>) = watched.unzip();
         waits.extend(fds.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        // The kernel is out of memory, or the limit of files was lowered below what is watched: then nothing is known of any
-        // descriptor, and everyone is asked about.
+        // The kernel is out of memory, or the limit of files was lowered below what is watched: then nothing is
+        // known of any descriptor, and everyone is asked about.
         let blind = !matches!(poll(&mut waits, timeout), Ok(_) | Err(Errno::EINTR));
         if blind {
             std::thread::sleep(std::time::Duration::from_millis(INTERVAL.into()));
@@ -249,7 +250,8 @@ impl<S: System> Watcher<S> {
         }
     }
 
-    /// Takes a peer's process up, or makes up for what could not be done before; returns whether it lives as far as is known.
+    /// Takes a peer's process up, or makes up for what could not be done before; returns whether it lives as far
+    /// as is known.
     fn watch(&mut self, pid: u32, peer: usize) -> bool {
         let process = self.known.entry(pid).or_insert(Process { fd: None, peers: BTreeMap::new() });
         process.peers.entry(peer).or_insert(false);
@@ -270,7 +272,8 @@ impl<S: System> Watcher<S> {
         }
         let identified = process.peers.get_mut(&peer).expect("it was entered above");
         if !*identified {
-            // After the descriptor was opened: what is read belongs to the process that is watched, or to a later one.
+            // After the descriptor was opened: what is read belongs to the process that is watched, or to a later
+            // one.
             let joined = self.board.endpoints[peer][endpoint::STARTED].load(Relaxed);
             let found = self.system.started(pid);
             *identified = found.is_some();

@@ -39,8 +39,9 @@ pub trait Driver {
     /// are sent one after the other share datagrams.
     fn accepted(&mut self);
 
-    /// Sends a Short request, as [`Machine::request`] does, and tells that it was [accepted](Driver::accepted). A driver that others
-    /// share the machine with may keep messages that it is bound to take until the machine is used next, by whomever.
+    /// Sends a Short request, as [`Machine::request`] does, and tells that it was [accepted](Driver::accepted). A
+    /// driver that others share the machine with may keep messages that it is bound to take until the machine is
+    /// used next, by whomever.
     fn short(&mut self, to: Peer, head: RequestHeader, args: &Words) -> Result<(), Refused> {
         let accepted = self.with(|machine, now| machine.request(now, to, head, args, None));
         // A refusal may have begun a handshake, which has to leave, too.

@@ -127,8 +127,8 @@ impl<D: Driver, M: Memory> PayloadWriter for Claim<'_, D, M> {
 impl<D: Driver, M: Memory> Slot for Claim<'_, D, M> {
     fn commit(self) {
         let payload = std::mem::take(&mut self.transport.scratch);
-        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now is for
-        // a peer that was lost meanwhile, to which messages are lost anyway.
+        // Room was found when it was claimed, and only this endpoint could have used it since. What is refused now
+        // is for a peer that was lost meanwhile, to which messages are lost anyway.
         let _ = self.transport.medium(self.to, self.head, &self.args, &payload);
         self.transport.scratch = payload;
     }

@@ -18,9 +18,10 @@ const LAST: Duration = Duration::from_millis(100);
 /// Bytes of a request's head that are read at most.
 const HEAD: usize = 8192;
 
-/// Serves metrics over HTTP, at `/metrics` and in Prometheus' text format, from a thread of its own. A program starts one on the rank that is
-/// to tell, usually rank 0. It answers one client after the other, of which each has two seconds; it knows neither passwords nor
-/// encryption, so that the address should be one that only those reach who may read: `127.0.0.1:9400`.
+/// Serves metrics over HTTP, at `/metrics` and in Prometheus' text format, from a thread of its own. A program
+/// starts one on the rank that is to tell, usually rank 0. It answers one client after the other, of which each
+/// has two seconds; it knows neither passwords nor encryption, so that the address should be one that only those
+/// reach who may read: `127.0.0.1:9400`.
 ///
 /// Dropping it ends the thread.
 ///
@@ -41,8 +42,8 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens at an address, and answers with what `source` yields: the rank's own metrics, or those of several ranks. It is called for
-    /// each request, on the server's thread.
+    /// Listens at an address, and answers with what `source` yields: the rank's own metrics, or those of several
+    /// ranks. It is called for each request, on the server's thread.
     ///
     /// # Errors
     /// What the system says to the address, or to the thread.

@@ -7,7 +7,8 @@ use crate::wire::Header;
 use am_core::Instant;
 
 impl<W: Send + 'static> Server<W> {
-    /// A request of so many bytes has come, and this has become of it; its answer, if it is there, has so many bytes.
+    /// A request of so many bytes has come, and this has become of it; its answer, if it is there, has so many
+    /// bytes.
     #[cold]
     pub(crate) fn count(&mut self, arrived: Arrived, request: usize, taken: &Taken, answer: usize) {
         let (method, one_way) = (arrived.header.method, arrived.header.is(Header::ONE_WAY));

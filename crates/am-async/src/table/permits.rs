@@ -1,4 +1,5 @@
-//! Permits: places among the calls that may be under way, set aside before the call is made. Who asks for one waits in order.
+//! Permits: places among the calls that may be under way, set aside before the call is made. Who asks for one
+//! waits in order.
 
 use super::{PeerCalls, Table};
 use crate::outcome::{Polled, Wakers, keep};
@@ -34,7 +35,8 @@ pub(super) struct Permits {
 pub(crate) struct Closed;
 
 impl Table {
-    /// A permit for a call, which `permit` names from now on, also while it is waited for. Where there can be no call, none is needed.
+    /// A permit for a call, which `permit` names from now on, also while it is waited for. Where there can be no
+    /// call, none is needed.
     pub(crate) fn permit(
         &mut self,
         to: Address,
@@ -104,8 +106,8 @@ impl Table {
         }
     }
 
-    /// A permit is not needed any more: its call was made, or will not be. Returns its waker, to be dropped once nothing is locked, and
-    /// whether others wait.
+    /// A permit is not needed any more: its call was made, or will not be. Returns its waker, to be dropped once
+    /// nothing is locked, and whether others wait.
     pub(crate) fn end_permit(&mut self, key: Key) -> (Option<Waker>, bool) {
         let Permits { all, peers, given, order } = &mut self.permits;
         let Some(permit) = all.remove(key) else { return (None, false) };

@@ -142,8 +142,9 @@ impl Table {
         (advanced, !self.notes.is_empty())
     }
 
-    /// Sends parts of long requests until there is no room; whether any was sent, and whether any is left. `send` gets the destination, the
-    /// number that the part goes to, the offset, and all bytes from there on; it says how many of them it has sent.
+    /// Sends parts of long requests until there is no room; whether any was sent, and whether any is left. `send`
+    /// gets the destination, the number that the part goes to, the offset, and all bytes from there on; it says
+    /// how many of them it has sent.
     pub(crate) fn send_parts(
         &mut self,
         wakers: &mut Wakers,

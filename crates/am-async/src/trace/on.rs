@@ -1,7 +1,7 @@
 //! Spans, and the numbers by which those of one rank are the children of another's.
 //!
-//! Where the settings ask for it, 32 bytes stand before each request: the number of the trace, that of the caller's span, and zeros, which keep
-//! the alignment of what follows. Ranks compare at attach whether they do.
+//! Where the settings ask for it, 32 bytes stand before each request: the number of the trace, that of the
+//! caller's span, and zeros, which keep the alignment of what follows. Ranks compare at attach whether they do.
 
 use crate::meter::End;
 use am_core::Address;
@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes before a request.
 const ENVELOPE: usize = 32;
 
-/// A span as other ranks, and other systems, know it: the number of its trace, and its own. Its text is the `traceparent` of W3C's Trace
-/// Context, version 00.
+/// A span as other ranks, and other systems, know it: the number of its trace, and its own. Its text is the
+/// `traceparent` of W3C's Trace Context, version 00.
 ///
-/// Numbers are SplitMix64 of the endpoint's address and a counter: the same in every run, and unlike within a job. Who collects the traces
-/// of several jobs begins each with a number of its own: [`Caller::traced`](crate::Caller::traced).
+/// Numbers are SplitMix64 of the endpoint's address and a counter: the same in every run, and unlike within a job.
+/// Who collects the traces of several jobs begins each with a number of its own:
+/// [`Caller::traced`](crate::Caller::traced).
 ///
 /// ```
 /// let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

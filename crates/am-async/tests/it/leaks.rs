@@ -9,7 +9,8 @@ use rand_pcg::rand_core::RngCore;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A job of three ranks in which the first makes so many calls to the others, of which the last dies on the way, sooner or later.
+/// A job of three ranks in which the first makes so many calls to the others, of which the last dies on the way,
+/// sooner or later.
 fn job(seed: u64, calls: u64) {
     let config = CallConfig::new().tasks(200).receive_bytes(30_000).stream_window(4);
     let mut transports = network(3, LoopbackConfig::default().medium(512)).into_iter();

@@ -172,7 +172,8 @@ fn fetch(server: &MetricsServer, request: &str) -> String {
     answer
 }
 
-/// Reads the format as its specification has it: samples of a family behind its help and type, each with its labels once.
+/// Reads the format as its specification has it: samples of a family behind its help and type, each with its
+/// labels once.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut family, mut kind) = (BTreeMap::new(), String::new(), String::new());
     let mut families = Vec::new();

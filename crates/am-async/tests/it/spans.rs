@@ -118,7 +118,8 @@ fn spans_cross_ranks() {
             assert_eq!(field(span, "trace_id"), format!("{:032x}", root.trace_id));
             assert!(span.closed, "{span:?}");
         }
-        // The callee's span names its remote parent, the caller's; and a call of a method is made in the method's span.
+        // The callee's span names its remote parent, the caller's; and a call of a method is made in the method's
+        // span.
         assert_eq!(field(call, "parent_span_id"), parent);
         assert_eq!(field(serve, "parent_span_id"), field(call, "span_id"));
         assert!(serve.entered >= 2 || hop == 2, "it is entered whenever it is polled");

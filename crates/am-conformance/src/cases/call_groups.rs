@@ -1,5 +1,5 @@
-//! Item 24, groups: one long request to all ranks along a tree ends as the same request straight to each of them, and objects that every
-//! rank has a value of are reached before and after their ranks have made and dropped them.
+//! Item 24, groups: one long request to all ranks along a tree ends as the same request straight to each of them,
+//! and objects that every rank has a value of are reached before and after their ranks have made and dropped them.
 
 use crate::random::{mix, pattern};
 use crate::world::{Failure, Verdict, World, equal};
@@ -79,7 +79,8 @@ pub(super) fn groups<T: Transport>(world: &World, transport: T) -> Verdict {
         equal("who pushes", pushed, (me, 3))?;
         let fetched = list.fetch(&caller, right).wait(&mut endpoint)?;
         equal("the right neighbour's list", fetched, vec![right.0, turn, 100 + me])?;
-        // The left one's push has come once its fetch has been answered; this rank may have dropped its own by then.
+        // The left one's push has come once its fetch has been answered; this rank may have dropped its own by
+        // then.
         if turn == 1 {
             drop(list);
             continue;

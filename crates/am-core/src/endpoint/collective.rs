@@ -1,8 +1,8 @@
 //! What endpoints agree on among themselves: the barrier, and at attach that their handler tables are equal.
 //!
-//! Both run over control messages, which need no handler. The barrier is the dissemination barrier of Hensgen, Finkel
-//! and Manber (1988): in round `k` everyone tells the endpoint `2^k` places on, so that `ceil(log2 n)` rounds suffice.
-//! Each round carries two numbers whose minima over all endpoints come out at the end.
+//! Both run over control messages, which need no handler. The barrier is the dissemination barrier of Hensgen,
+//! Finkel and Manber (1988): in round `k` everyone tells the endpoint `2^k` places on, so that `ceil(log2 n)`
+//! rounds suffice. Each round carries two numbers whose minima over all endpoints come out at the end.
 
 use super::Endpoint;
 use crate::address::{Address, Peer, Shape};
@@ -67,7 +67,8 @@ impl Control {
         }
     }
 
-    /// Takes in a control message. Anything that makes no sense is ignored: the sender then only harms its own barrier.
+    /// Takes in a control message. Anything that makes no sense is ignored: the sender then only harms its own
+    /// barrier.
     pub(super) fn receive(&mut self, args: &Words, payload: Payload<'_>) {
         let word = |index| args.word(index).unwrap_or(0);
         let long = |index| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
@@ -117,22 +118,23 @@ fn source(me: Peer, round: u32, shape: Shape) -> Peer {
 }
 
 impl<T: Transport, S> Endpoint<T, S> {
-    /// Waits until every endpoint of the job has come here; serves incoming messages meanwhile. Requests sent before the
-    /// barrier need not have been handled when it ends. Collective; blocks; does not allocate.
+    /// Waits until every endpoint of the job has come here; serves incoming messages meanwhile. Requests sent
+    /// before the barrier need not have been handled when it ends. Collective; blocks; does not allocate.
     ///
     /// # Errors
     /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more; a bad
     /// message; a time-out (its report names the endpoint that nothing was heard from). The barrier cannot be used
-    /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait returns it.
+    /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait
+    /// returns it.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         self.minima([u64::MAX; 2])?;
         self.count_barrier();
         Ok(())
     }
 
-    /// Waits until no endpoint has a request under way or a layer with work left: what [`Endpoint::drain`] and then
-    /// [`Endpoint::barrier`] tell where there are no layers, whose progress may send anew. Collective; blocks; does not
-    /// allocate. It never ends while some layer goes on by itself.
+    /// Waits until no endpoint has a request under way or a layer with work left: what [`Endpoint::drain`] and
+    /// then [`Endpoint::barrier`] tell where there are no layers, whose progress may send anew. Collective;
+    /// blocks; does not allocate. It never ends while some layer goes on by itself.
     ///
     /// # Errors
     /// As [`Endpoint::drain`] and [`Endpoint::barrier`].
@@ -141,7 +143,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         loop {
             self.drain()?;
             let now = self.activity();
-            // Nothing moved anywhere between two reductions, and all that was sent before each had been handled by then.
+            // Nothing moved anywhere between two reductions, and all that was sent before each had been handled by
+            // then.
             let still = u64::from(last == Some(now) && !self.schedule.work_left());
             last = Some(now);
             if self.minima([still, u64::MAX])?[0] == 1 {
@@ -170,8 +173,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// A barrier that finds the smallest of each of two numbers over all endpoints: what a layer needs to agree on sizes. The
-    /// complement of a number yields its largest. Collective; blocks; does not allocate.
+    /// A barrier that finds the smallest of each of two numbers over all endpoints: what a layer needs to agree on
+    /// sizes. The complement of a number yields its largest. Collective; blocks; does not allocate.
     ///
     /// ```
     /// # use am_core::{Endpoint, Handlers, loopback};
@@ -244,8 +247,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(ControlFlow::Break(barrier.all))
     }
 
-    /// Whether a barrier goes on after an error that a step of it met. Errors that do not end it are `deferred`, the first of
-    /// messages and the first of layers.
+    /// Whether a barrier goes on after an error that a step of it met. Errors that do not end it are `deferred`,
+    /// the first of messages and the first of layers.
     ///
     /// # Errors
     /// The error, if it ends the barrier.
@@ -311,8 +314,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         Err(PollError::PeerLost { rank, cause: LossCause::Left }.into())
     }
 
-    /// Checks that all endpoints registered the same handlers; otherwise every endpoint gets an error that names the
-    /// first difference between the lowest endpoint of each of two tables.
+    /// Checks that all endpoints registered the same handlers; otherwise every endpoint gets an error that names
+    /// the first difference between the lowest endpoint of each of two tables.
     pub(super) fn compare_tables(&mut self, fingerprint: u64, description: &str) -> Result<(), AttachError> {
         // The tables are equal exactly if the smallest fingerprint is also the largest.
         let [least, complement] = self.minima([fingerprint, !fingerprint])?;

@@ -88,8 +88,8 @@ impl<S> Dispatcher<'_, S> {
     }
 }
 
-/// Runs a request's handler with the permission to reply of at most `bound` bytes; what it came to, and what became of the
-/// permission.
+/// Runs a request's handler with the permission to reply of at most `bound` bytes; what it came to, and what
+/// became of the permission.
 #[inline(always)]
 fn with_token(
     sender: &Sender,

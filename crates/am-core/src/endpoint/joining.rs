@@ -9,8 +9,8 @@ use crate::time::Span;
 use crate::transport::{Category, Lane, Limits, Transport};
 use std::fmt;
 
-/// A transport about to become an [`Endpoint`]; [`Endpoint::builder`] makes it. What it tells can decide which handlers are
-/// registered, and with which reply bounds.
+/// A transport about to become an [`Endpoint`]; [`Endpoint::builder`] makes it. What it tells can decide which
+/// handlers are registered, and with which reply bounds.
 ///
 /// Dropping it is leaving the job, as dropping an endpoint is.
 ///
@@ -78,14 +78,14 @@ impl<T: Transport> Joining<T> {
         &self.transport
     }
 
-    /// Limits how long attaching and every later wait may take; see [`Endpoint::set_timeout`]. Without this the limit is
-    /// [`stall::default_timeout`], initially none.
+    /// Limits how long attaching and every later wait may take; see [`Endpoint::set_timeout`]. Without this the
+    /// limit is [`stall::default_timeout`], initially none.
     pub fn timeout(self, timeout: impl Into<Option<Span>>) -> Self {
         Self { timeout: timeout.into(), ..self }
     }
 
-    /// Joins the job: compares handler tables with all other endpoints and returns when all have arrived. Collective;
-    /// blocks and allocates.
+    /// Joins the job: compares handler tables with all other endpoints and returns when all have arrived.
+    /// Collective; blocks and allocates.
     ///
     /// # Errors
     /// As [`Endpoint::attach`], and a time-out.

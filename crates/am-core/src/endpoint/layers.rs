@@ -15,8 +15,8 @@ const EMPTY_POLLS: u32 = 16;
 /// Polls that served something after which all progress functions are called, whatever was touched.
 const BUSY_POLLS: u32 = 64;
 
-/// Fruitless steps of a wait, on a transport that spins, before layers that were not touched are called and the clock is looked at:
-/// until then, both are left to every sixteenth empty poll.
+/// Fruitless steps of a wait, on a transport that spins, before layers that were not touched are called and the
+/// clock is looked at: until then, both are left to every sixteenth empty poll.
 const SPINS: u32 = 64;
 
 /// Which progress functions are to be called.
@@ -26,7 +26,8 @@ pub(super) struct LayerSchedule {
     on: bool,
     /// The layers whose handlers ran, or whose states were entered, since their functions were called.
     touched: u64,
-    /// Whether messages were handled since all functions were called: a handler of the program may have left work in any layer's state.
+    /// Whether messages were handled since all functions were called: a handler of the program may have left work
+    /// in any layer's state.
     served: bool,
     /// Whether a function is to be called at every poll.
     again: bool,
@@ -117,16 +118,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Whether the time has come that a layer waits for. While a transport spins, the clock is not looked at for that: every sixteenth
-    /// empty poll calls the layer.
+    /// Whether the time has come that a layer waits for. While a transport spins, the clock is not looked at for
+    /// that: every sixteenth empty poll calls the layer.
     fn is_time(&self, sleeps: bool) -> bool {
         let looks = sleeps || !self.transport.spins();
         looks && self.schedule.wake.is_some_and(|at| self.transport.now() >= at)
     }
 
-    /// Calls the progress functions of the layers that were touched and do not say that this has left nothing to do, that have work left
-    /// or watch memory, and those whose time has come; `all` others, too. With `idle`, those that do not know yet that the endpoint is
-    /// about to.
+    /// Calls the progress functions of the layers that were touched and do not say that this has left nothing to
+    /// do, that have work left or watch memory, and those whose time has come; `all` others, too. With `idle`,
+    /// those that do not know yet that the endpoint is about to.
     #[inline(never)]
     pub(super) fn advance_layers(&mut self, all: bool, idle: bool) {
         let anyone_touched = self.schedule.served;
@@ -178,8 +179,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.schedule = LayerSchedule { polls: self.schedule.polls, touched: self.schedule.touched, ..next };
     }
 
-    /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle for. In the first
-    /// `steps` of a wait, on a transport that spins, these are the layers that were touched; before a sleep they are all.
+    /// Gives the layers the last chance before the endpoint idles: none if one of them advances, or what to idle
+    /// for. In the first `steps` of a wait, on a transport that spins, these are the layers that were touched;
+    /// before a sleep they are all.
     #[inline]
     pub(super) fn reason_to_idle(
         &mut self,
@@ -191,7 +193,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         let LayerSchedule { again, unsettled, touched, .. } = self.schedule;
         let sleeps = steps >= SPINS || !self.transport.spins();
-        // Nobody may be forgotten during a sleep: work comes from other layers, too, and by looks that touch nothing.
+        // Nobody may be forgotten during a sleep: work comes from other layers, too, and by looks that touch
+        // nothing.
         if again || unsettled || touched != 0 || sleeps {
             self.advance_layers(sleeps, true);
         }
@@ -218,9 +221,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.idle_unless(until, reason, &mut || have_changed(layers, state));
     }
 
-    /// Calls the progress functions of the layers once more before a caller that waits by other means than the waits of this type
-    /// sleeps: none may then be held back any longer. Whether one of them advanced, so that what is waited for may be there. Otherwise the sleep ends at
-    /// [`Endpoint::wake_time`].
+    /// Calls the progress functions of the layers once more before a caller that waits by other means than the
+    /// waits of this type sleeps: none may then be held back any longer. Whether one of them advanced, so that
+    /// what is waited for may be there. Otherwise the sleep ends at [`Endpoint::wake_time`].
     ///
     /// # Errors
     /// As [`Endpoint::poll`].
@@ -228,8 +231,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(self.reason_to_idle(WaitReason::Message, u32::MAX)?.is_none())
     }
 
-    /// The nearest time at which a layer wants to be called ([`Outbox::wake_at`]), as of its last call: for who waits by other means
-    /// than the waits of this type, and polls then.
+    /// The nearest time at which a layer wants to be called ([`Outbox::wake_at`]), as of its last call: for who
+    /// waits by other means than the waits of this type, and polls then.
     #[inline]
     pub fn wake_time(&self) -> Option<Instant> {
         self.schedule.wake
@@ -241,8 +244,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Hands over everything sent so far, and has the transport call a waker when something may be there
-    /// ([`Waiting::notify`](crate::Waiting::notify)): for who sleeps by other means than the waits of this type, after a poll has found
-    /// nothing and [`progress_layers`](Self::progress_layers) neither.
+    /// ([`Waiting::notify`](crate::Waiting::notify)): for who sleeps by other means than the waits of this type,
+    /// after a poll has found nothing and [`progress_layers`](Self::progress_layers) neither.
     pub fn notify(&mut self, waker: &Waker) -> Notify {
         self.sender.stats.idles += 1;
         match self.transport.notify(waker) {
@@ -260,8 +263,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         !self.schedule.work_left() && self.transport.is_quiescent()
     }
 
-    /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work, or work that can wait
-    /// until the endpoint sleeps or has polled some times.
+    /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work,
+    /// or work that can wait until the endpoint sleeps or has polled some times.
     #[inline]
     pub fn layer_quietly<L>(&mut self) -> &mut L
     where

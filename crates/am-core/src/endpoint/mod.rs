@@ -1,7 +1,8 @@
 //! The endpoint: a program's access to its job. It sends requests, serves what arrives, and waits.
 //!
-//! * `send` has the request forms, `sender` what they share with those of layers, `serve` polling and waiting, `dispatch` what
-//!   arrives, `layers` when progress functions are called, `collective` the barrier and the comparison of handler tables at attach.
+//! * `send` has the request forms, `sender` what they share with those of layers, `serve` polling and waiting,
+//!   `dispatch` what arrives, `layers` when progress functions are called, `collective` the barrier and the
+//!   comparison of handler tables at attach.
 
 mod collective;
 mod dispatch;
@@ -43,30 +44,32 @@ use std::sync::Arc;
 
 /// One endpoint of a job: a transport, a handler table and the state that handlers work on.
 ///
-/// An endpoint belongs to one thread at a time; it is the fast mode, without locks. Threads that want to share one use
-/// [`SharedEndpoint`](crate::SharedEndpoint).
+/// An endpoint belongs to one thread at a time; it is the fast mode, without locks. Threads that want to share one
+/// use [`SharedEndpoint`](crate::SharedEndpoint).
 ///
-/// Dropping an endpoint without [`Endpoint::finish`] or [`Endpoint::leave`] tells the peers that this rank left; their waits
-/// then fail.
+/// Dropping an endpoint without [`Endpoint::finish`] or [`Endpoint::leave`] tells the peers that this rank left;
+/// their waits then fail.
 ///
 /// # Order
 ///
-/// Where [`Limits::ordered`] is true, requests from one endpoint to another are handled in the order in which they were
-/// sent, whatever their categories, and replies from one endpoint to another likewise, in the order of `reply` and
-/// `answer`. A Long payload is in place before its own handler runs. Every backend keeps this order with its default
-/// settings; the published conduits of EXTOLL and SCI can be had without.
+/// Where [`Limits::ordered`] is true, requests from one endpoint to another are handled in the order in which they
+/// were sent, whatever their categories, and replies from one endpoint to another likewise, in the order of
+/// `reply` and `answer`. A Long payload is in place before its own handler runs. Every backend keeps this order
+/// with its default settings; the published conduits of EXTOLL and SCI can be had without.
 ///
-/// Nothing else is ordered: not a reply with the requests of the same endpoint, not messages to or from different endpoints,
-/// and not direct access to a segment with messages. A [`barrier`](Endpoint::barrier) alone does not wait for requests to be
-/// handled; [`drain`](Endpoint::drain) and then `barrier` tell that all requests sent before, by anyone, have been. Handlers
-/// cannot send requests, so this is all that an algorithm in rounds needs to know that a round has ended; layers can, and
-/// [`quiesce`](Endpoint::quiesce) tells that theirs have been handled, too.
+/// Nothing else is ordered: not a reply with the requests of the same endpoint, not messages to or from different
+/// endpoints, and not direct access to a segment with messages. A [`barrier`](Endpoint::barrier) alone does not
+/// wait for requests to be handled; [`drain`](Endpoint::drain) and then `barrier` tell that all requests sent
+/// before, by anyone, have been. Handlers cannot send requests, so this is all that an algorithm in rounds needs
+/// to know that a round has ended; layers can, and [`quiesce`](Endpoint::quiesce) tells that theirs have been
+/// handled, too.
 ///
 /// # Where it may be used
 ///
 /// * Not in a signal handler: no method of an endpoint is async-signal-safe. [`stall::request`] is.
 /// * Not in the child of a `fork`; see the transport.
-/// * What a launcher gave the transport may be dropped once the endpoint is attached: the endpoint keeps what it needs.
+/// * What a launcher gave the transport may be dropped once the endpoint is attached: the endpoint keeps what it
+///   needs.
 /// * Segments of shared memory and of files are sparse: a page takes memory when it is first written.
 pub struct Endpoint<T: Transport, S> {
     transport: Member<T>,
@@ -108,12 +111,13 @@ impl<T: Transport, S: fmt::Debug> fmt::Debug for Endpoint<T, S> {
 }
 
 impl<T: Transport, S> Endpoint<T, S> {
-    /// Joins the job: compares handler tables with all other endpoints and returns when all have arrived. Collective;
-    /// blocks and allocates. The time-out of this and every later wait is [`stall::default_timeout`], initially none.
+    /// Joins the job: compares handler tables with all other endpoints and returns when all have arrived.
+    /// Collective; blocks and allocates. The time-out of this and every later wait is [`stall::default_timeout`],
+    /// initially none.
     ///
     /// # Errors
-    /// [`AttachError`] names the first handler that differs, a reply bound that does not fit the transport, or the rank
-    /// that was lost meanwhile.
+    /// [`AttachError`] names the first handler that differs, a reply bound that does not fit the transport, or the
+    /// rank that was lost meanwhile.
     pub fn attach(transport: T, handlers: Handlers<S>, state: S) -> Result<Self, AttachError> {
         Self::join(Member::new(transport), handlers, state, stall::default_timeout())
     }
@@ -176,8 +180,9 @@ impl<T: Transport, S> Endpoint<T, S> {
                 Ok(endpoint)
             }
             Err(error) => {
-                // Tables that differ fail everybody alike; a rank that counted as lost would hide that from those on the
-                // way. Any other failure is this endpoint's alone: the others must not think that it has finished.
+                // Tables that differ fail everybody alike; a rank that counted as lost would hide that from those
+                // on the way. Any other failure is this endpoint's alone: the others must not think that it has
+                // finished.
                 if matches!(error, AttachError::TablesDiffer { .. }) {
                     endpoint.leave();
                 }
@@ -186,12 +191,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Leaves the job properly: waits until all requests have been handled everywhere, handles the replies that they
-    /// brought, then ends. Returns the state. Collective; blocks.
+    /// Leaves the job properly: waits until all requests have been handled everywhere, handles the replies that
+    /// they brought, then ends. Returns the state. Collective; blocks.
     ///
     /// # Errors
-    /// If a rank was lost; this endpoint has then left without finishing. The first error of a handler that ran meanwhile:
-    /// this endpoint has then finished like the others, which do not notice.
+    /// If a rank was lost; this endpoint has then left without finishing. The first error of a handler that ran
+    /// meanwhile: this endpoint has then finished like the others, which do not notice.
     pub fn finish(mut self) -> Result<S, WaitError> {
         let mut failed = None;
         if self.schedule.is_on() {
@@ -222,8 +227,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Leaves the job properly without waiting for anyone, as survivors of a lost rank do. Returns the state. The peers
-    /// do not count this rank as lost; whoever still waits for it does so in vain.
+    /// Leaves the job properly without waiting for anyone, as survivors of a lost rank do. Returns the state. The
+    /// peers do not count this rank as lost; whoever still waits for it does so in vain.
     pub fn leave(self) -> S {
         crate::trace::finished(self.address());
         let Self { mut transport, state, .. } = self;
@@ -316,9 +321,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.sender.max_payload(&self.transport.transport, to.address(), category, lane, arguments)
     }
 
-    /// The largest Medium reply, in bytes, that a request to a handler of this endpoint's table may have, and that room is set
-    /// aside for: what the handler declares, or less if the handle says so ([`Request::reply_up_to`]). `None` if the handler
-    /// cannot reply, or belongs to another table.
+    /// The largest Medium reply, in bytes, that a request to a handler of this endpoint's table may have, and that
+    /// room is set aside for: what the handler declares, or less if the handle says so ([`Request::reply_up_to`]).
+    /// `None` if the handler cannot reply, or belongs to another table.
     #[inline]
     pub fn reply_bound<A>(&self, handler: Request<A>) -> Option<u32> {
         self.sender.reply_bound(handler)
@@ -334,15 +339,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.sender.shape.peer(of.address()).map(|peer| self.transport.status(peer))
     }
 
-    /// This rank's own segment. It is memory: in a fork of the process, what is stored through it reaches the job if the transport
-    /// shares memory, as over shared memory. [`Endpoint::mapped_segment`] is none there.
+    /// This rank's own segment. It is memory: in a fork of the process, what is stored through it reaches the job
+    /// if the transport shares memory, as over shared memory. [`Endpoint::mapped_segment`] is none there.
     #[inline]
     pub fn segment(&self) -> &Segment<T::Memory> {
         &self.segment
     }
 
-    /// Copies out of this rank's own segment what Long messages have placed there, as fast as handlers copy their payloads: over shared
-    /// memory faster than [`segment`](Self::segment) does, which other threads may use. Does not allocate.
+    /// Copies out of this rank's own segment what Long messages have placed there, as fast as handlers copy their
+    /// payloads: over shared memory faster than [`segment`](Self::segment) does, which other threads may use. Does
+    /// not allocate.
     ///
     /// # Errors
     /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
@@ -388,8 +394,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.remote_segment(rank)
     }
 
-    /// A rank's segment as memory that this process may load from and store to: the own one, or a peer's where the transport has
-    /// that. `None` where messages go to it, and for any rank in a fork of the endpoint's process.
+    /// A rank's segment as memory that this process may load from and store to: the own one, or a peer's where the
+    /// transport has that. `None` where messages go to it, and for any rank in a fork of the endpoint's process.
     #[inline]
     pub fn mapped_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
         if rank != self.rank() {
@@ -410,13 +416,13 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.charge(cost);
     }
 
-    /// Limits how long any later wait of this endpoint may take (sending, `wait_until`, `drain`, `barrier`, `finish`);
-    /// `None` waits as long as it takes. A wait beyond it fails with [`WaitError::TimedOut`] and a [`StallReport`], and
-    /// waiting again is allowed. Returns the endpoint, for another setting. Attaching itself is limited by
-    /// [`stall::set_default_timeout`] or [`Joining::timeout`].
+    /// Limits how long any later wait of this endpoint may take (sending, `wait_until`, `drain`, `barrier`,
+    /// `finish`); `None` waits as long as it takes. A wait beyond it fails with [`WaitError::TimedOut`] and a
+    /// [`StallReport`], and waiting again is allowed. Returns the endpoint, for another setting. Attaching itself
+    /// is limited by [`stall::set_default_timeout`] or [`Joining::timeout`].
     ///
-    /// This is how a rank notices another that hangs. It cannot tell that from one that computes for long: a time-out is
-    /// longer than the longest computation between two polls.
+    /// This is how a rank notices another that hangs. It cannot tell that from one that computes for long: a
+    /// time-out is longer than the longest computation between two polls.
     pub fn set_timeout(&mut self, timeout: impl Into<Option<Span>>) -> &mut Self {
         self.timeout = timeout.into();
         self
@@ -449,8 +455,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Why this endpoint does not get on, if it does not: what it waits for, which requests have no answer, and towards
-    /// whom what is used up (allocates; looks at every peer).
+    /// Why this endpoint does not get on, if it does not: what it waits for, which requests have no answer, and
+    /// towards whom what is used up (allocates; looks at every peer).
     pub fn stall_report(&self) -> StallReport {
         let waited = self.wait_began.map_or(Span::ZERO, |began| self.transport.now() - began);
         let mut report = StallReport {
@@ -514,8 +520,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Serves what has arrived, at most 1024 messages; returns how many.
     ///
     /// # Errors
-    /// A peer newly lost, a dropped message, or an error that a handler returned, told once; messages that fit were handled
-    /// all the same.
+    /// A peer newly lost, a dropped message, or an error that a handler returned, told once; messages that fit
+    /// were handled all the same.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, PollError> {
         self.poll_budget(DEFAULT_BUDGET)

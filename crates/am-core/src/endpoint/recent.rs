@@ -1,4 +1,5 @@
-//! Which handlers the latest requests went to, and where: all that a stall report needs to be recorded per message.
+//! Which handlers the latest requests went to, and where: all that a stall report needs to be recorded per
+//! message.
 
 use crate::address::Peer;
 use crate::transport::{ReplyBound, RequestHeader};
@@ -33,7 +34,8 @@ impl Recent {
         self.count -= u64::from(reply != ReplyBound::None);
     }
 
-    /// Makes the note valid that was taken back last: the request was accepted after all, before any other was noted.
+    /// Makes the note valid that was taken back last: the request was accepted after all, before any other was
+    /// noted.
     pub(super) fn restore(&mut self, reply: ReplyBound) {
         self.count += u64::from(reply != ReplyBound::None);
     }

@@ -54,7 +54,8 @@ impl<Claimed: Slot> PayloadWriter for Reservation<'_, Claimed> {
 }
 
 impl<T: Transport, S> Endpoint<T, S> {
-    /// Serves incoming messages after a refusal, so that the next try may succeed; `began` marks the first refusal.
+    /// Serves incoming messages after a refusal, so that the next try may succeed; `began` marks the first
+    /// refusal.
     #[cold]
     pub(super) fn make_room(&mut self, to: Address, peer: Peer, refused: Refused) -> Result<(), SendError> {
         let resource = match refused {
@@ -115,7 +116,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// Starts an operation of `bytes` bytes that the network does by itself, serving incoming messages while there is no room.
+    /// Starts an operation of `bytes` bytes that the network does by itself, serving incoming messages while there
+    /// is no room.
     ///
     /// # Panics
     /// If the network does none towards this endpoint; see [`Endpoint::capability`].
@@ -210,8 +212,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Sends a Short request, serving incoming messages while there is no room. Does not allocate.
     ///
     /// # Errors
-    /// A destination outside the job, a handler of another table, a destination that is lost or has finished, a loss or
-    /// bad message met while waiting, a time-out. Nothing was sent then.
+    /// A destination outside the job, a handler of another table, a destination that is lost or has finished, a
+    /// loss or bad message met while waiting, a time-out. Nothing was sent then.
     #[inline]
     pub fn request<A: Arguments>(
         &mut self,
@@ -268,11 +270,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.try_send(to.address(), handler, &args, Body::Place(payload, offset))
     }
 
-    /// Places a payload at byte `offset` of the peer's segment, then runs the handler there. Serves incoming messages
-    /// while there is no room.
+    /// Places a payload at byte `offset` of the peer's segment, then runs the handler there. Serves incoming
+    /// messages while there is no room.
     ///
     /// # Errors
-    /// As [`Endpoint::request`], and a range outside the peer's segment. An empty payload needs an offset inside, too, or 0.
+    /// As [`Endpoint::request`], and a range outside the peer's segment. An empty payload needs an offset inside,
+    /// too, or 0.
     #[inline]
     pub fn request_long<A: Arguments>(
         &mut self,
@@ -285,7 +288,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.send(to.address(), handler, &args, Body::Place(payload, offset))
     }
 
-    /// Claims a buffer of `len` bytes in the transport for a Medium request, if there is room. Does not block or allocate.
+    /// Claims a buffer of `len` bytes in the transport for a Medium request, if there is room. Does not block or
+    /// allocate.
     ///
     /// # Errors
     /// [`SendError::WouldBlock`] with the missing resource; otherwise as [`Endpoint::reserve_medium`].
@@ -307,8 +311,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Claims a buffer of `len` bytes in the transport for a Medium request, serving incoming messages while there is no
-    /// room. Fill it through [`PayloadWriter`], then [`Reservation::commit`] it: no copy is made in between.
+    /// Claims a buffer of `len` bytes in the transport for a Medium request, serving incoming messages while there
+    /// is no room. Fill it through [`PayloadWriter`], then [`Reservation::commit`] it: no copy is made in between.
     ///
     /// # Errors
     /// As [`Endpoint::request_medium`].

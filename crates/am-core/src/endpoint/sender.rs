@@ -1,4 +1,5 @@
-//! What sending needs besides the transport: shared by the endpoint's own forms and by those of the progress functions.
+//! What sending needs besides the transport: shared by the endpoint's own forms and by those of the progress
+//! functions.
 
 use super::recent::Recent;
 use crate::Words;
@@ -82,7 +83,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Tells the supervisor that the program is about to learn of a loss: once for each, however often the program learns of it.
+    /// Tells the supervisor that the program is about to learn of a loss: once for each, however often the program
+    /// learns of it.
     #[cold]
     pub(super) fn tell_loss(&mut self, rank: Rank) {
         if !self.losses_told.contains(&rank) {

@@ -21,7 +21,8 @@ const POLLS: u64 = 16;
 /// Steps of a wait that served something, after which it looks at its deadline all the same.
 const LOOKS: u32 = 64;
 
-/// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is waited for.
+/// Fruitless steps of a wait, on a transport that spins, after which asking for the time no longer delays what is
+/// waited for.
 const SPINS: u32 = 64;
 
 /// Rounds of polls in which what a lost peer had sent is looked for.
@@ -139,8 +140,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.root_loss(|rank| !self.acknowledged.contains(&rank))
     }
 
-    /// The loss to tell among those of some ranks: rather a rank that broke down than one that merely left, which often
-    /// does so because of the other.
+    /// The loss to tell among those of some ranks: rather a rank that broke down than one that merely left, which
+    /// often does so because of the other.
     pub(super) fn root_loss(&self, of: impl Fn(Rank) -> bool) -> Option<(Rank, LossCause)> {
         let lost = (0..self.sender.shape.peers()).map(Peer).filter_map(|peer| match self.transport.status(peer) {
             PeerStatus::Lost(cause) => Some((self.sender.shape.address(peer).rank, cause)),
@@ -149,7 +150,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         lost.filter(|(rank, _)| of(*rank)).min_by_key(|(_, cause)| *cause == LossCause::Left)
     }
 
-    /// Serves what has arrived until a look at every peer finds nothing more: what a rank sent before it was lost, for instance.
+    /// Serves what has arrived until a look at every peer finds nothing more: what a rank sent before it was lost,
+    /// for instance.
     ///
     /// # Errors
     /// As [`Endpoint::poll`].
@@ -163,9 +165,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// A loss ends a wait, unless what is waited for has come all the same: serves what has arrived from those that are gone, for a
-    /// last look, 64 turns of the network at most. Whether there was a loss. Errors of handlers and layers, and further losses, are
-    /// told by the next poll.
+    /// A loss ends a wait, unless what is waited for has come all the same: serves what has arrived from those
+    /// that are gone, for a last look, 64 turns of the network at most. Whether there was a loss. Errors of
+    /// handlers and layers, and further losses, are told by the next poll.
     #[cold]
     pub(crate) fn serve_last_words(&mut self, error: &WaitError) -> bool {
         if !matches!(error, WaitError::Poll(PollError::PeerLost { .. })) {
@@ -194,7 +196,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         true
     }
 
-    /// Has the next poll tell again of a loss that a poll or wait has told of: for who goes on because what it waited for is there.
+    /// Has the next poll tell again of a loss that a poll or wait has told of: for who goes on because what it
+    /// waited for is there.
     pub fn report_loss_again(&mut self) {
         if let Some(before) = self.told.take() {
             // No endpoint has so many peers.
@@ -203,7 +206,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Has a later poll or wait fail with what a poll has failed with: for a layer's call that does not end with this error.
+    /// Has a later poll or wait fail with what a poll has failed with: for a layer's call that does not end with
+    /// this error.
     pub fn defer_error(&mut self, error: PollError) {
         error.keep(&mut self.trouble);
     }
@@ -280,8 +284,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Serves what has arrived, for a layer that learns of losses by itself: they are left for the program's polls, and
-    /// errors of handlers and layers, too.
+    /// Serves what has arrived, for a layer that learns of losses by itself: they are left for the program's
+    /// polls, and errors of handlers and layers, too.
     pub fn serve_through(&mut self) {
         let told = self.losses_seen;
         let mut deferred = VecDeque::new();
@@ -293,8 +297,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.losses_seen = told;
     }
 
-    /// One step of a wait that other threads take part in: serves what is there, else looks for reasons to give up. Whether
-    /// anything was served.
+    /// One step of a wait that other threads take part in: serves what is there, else looks for reasons to give
+    /// up. Whether anything was served.
     pub(crate) fn serve_what_is_there(&mut self, rest: &mut Rest) -> Result<bool, WaitError> {
         if self.poll()? != 0 || self.schedule.has_advanced() {
             rest.fruitless = 0;
@@ -312,18 +316,20 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(false)
     }
 
-    /// Fails if a thread's wait has lasted longer than the endpoint's time-out; prints a report that was requested.
+    /// Fails if a thread's wait has lasted longer than the endpoint's time-out; prints a report that was
+    /// requested.
     pub(crate) fn look_at_clock(&mut self, rest: &mut Rest) -> Result<(), WaitError> {
         let now = self.transport.now();
         self.look_after_wait(*rest.began.get_or_insert(now))
     }
 
-    /// For who waits by other means than the waits of this type, as by `await`: what those do at every fruitless look. Prints
-    /// a report as [`Endpoint::tell_if_asked`] does. To be called when a poll has found nothing, and at least every second. Does
-    /// not block; allocates only for a report.
+    /// For who waits by other means than the waits of this type, as by `await`: what those do at every fruitless
+    /// look. Prints a report as [`Endpoint::tell_if_asked`] does. To be called when a poll has found nothing, and
+    /// at least every second. Does not block; allocates only for a report.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if a wait that began then has lasted for longer than the endpoint's [time-out](Endpoint::timeout).
+    /// [`WaitError::TimedOut`] if a wait that began then has lasted for longer than the endpoint's
+    /// [time-out](Endpoint::timeout).
     pub fn look_after_wait(&mut self, began: Instant) -> Result<(), WaitError> {
         if self.timeout.is_some_and(|timeout| self.transport.now() >= began + timeout) {
             let report = self.report_of(began);
@@ -334,9 +340,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         Ok(())
     }
 
-    /// Prints the [report](stall::request) that was requested of all endpoints, if one was since the last look; of a wait, if one
-    /// has begun. For who waits by other means than the waits of this type, before each poll, since a poll knows of no wait. Does not
-    /// block, unless the report's printer does; allocates only for a report.
+    /// Prints the [report](stall::request) that was requested of all endpoints, if one was since the last look; of
+    /// a wait, if one has begun. For who waits by other means than the waits of this type, before each poll, since
+    /// a poll knows of no wait. Does not block, unless the report's printer does; allocates only for a report.
     #[inline]
     pub fn tell_if_asked(&mut self, began: Option<Instant>) {
         if self.reports_seen != stall::requests() {
@@ -361,8 +367,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         report
     }
 
-    /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most `span`, and
-    /// serves that. Returns how many. One step of a loop that waits for other things, too. Does not allocate.
+    /// Serves what has arrived, at most 1024 messages; if nothing has, idles until something may have, for at most
+    /// `span`, and serves that. Returns how many. One step of a loop that waits for other things, too. Does not
+    /// allocate.
     ///
     /// # Errors
     /// As [`Endpoint::poll`].
@@ -381,8 +388,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// Serves incoming messages until `done` holds. Blocks; does not allocate.
     ///
     /// # Errors
-    /// A lost peer that has not been acknowledged (the condition might depend on it) while the condition does not hold, a bad
-    /// message, or a time-out. Waiting again is allowed.
+    /// A lost peer that has not been acknowledged (the condition might depend on it) while the condition does not
+    /// hold, a bad message, or a time-out. Waiting again is allowed.
     #[inline]
     pub fn wait_until(&mut self, mut done: impl FnMut(&S) -> bool) -> Result<(), WaitError> {
         self.wait_while(None, |state, _| !done(state))
@@ -399,9 +406,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.wait_while(Some(deadline), |state, _| !done(state))
     }
 
-    /// Waits until every request that this endpoint sent has been handled at its destination, and no layer has work left,
-    /// serving incoming messages meanwhile. Replies may still be on their way. Blocks; does not allocate. A following [`Endpoint::barrier`] tells
-    /// that the same holds for everyone.
+    /// Waits until every request that this endpoint sent has been handled at its destination, and no layer has
+    /// work left, serving incoming messages meanwhile. Replies may still be on their way. Blocks; does not
+    /// allocate. A following [`Endpoint::barrier`] tells that the same holds for everyone.
     ///
     /// # Errors
     /// As [`Endpoint::wait_until`].
@@ -447,9 +454,9 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// Serves incoming messages until `done` yields something: the wait that layers build theirs on. `done` sees the endpoint, and is
-    /// called before each step, so that it is cheap; [`Endpoint::layer_quietly`] is its way to a layer's state. Blocks; does not
-    /// allocate.
+    /// Serves incoming messages until `done` yields something: the wait that layers build theirs on. `done` sees
+    /// the endpoint, and is called before each step, so that it is cheap; [`Endpoint::layer_quietly`] is its way
+    /// to a layer's state. Blocks; does not allocate.
     ///
     /// # Errors
     /// What `done` fails with; as [`Endpoint::wait_until`].
@@ -477,10 +484,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// [`Endpoint::wait_for`] that nothing but `done` and the endpoint's time-out end early: the wait of collective operations, which
-    /// others would wait for in vain if they stopped halfway. `done` breaks with a result, or says what to idle for: a peer that is
-    /// named there ends the idling when it leaves. Losses are for `done` to look at ([`Endpoint::losses`]). Errors of handlers
-    /// and layers, and losses that `done` did not end the wait for, are told by the next poll or wait. Blocks; does not allocate.
+    /// [`Endpoint::wait_for`] that nothing but `done` and the endpoint's time-out end early: the wait of
+    /// collective operations, which others would wait for in vain if they stopped halfway. `done` breaks with a
+    /// result, or says what to idle for: a peer that is named there ends the idling when it leaves. Losses are for
+    /// `done` to look at ([`Endpoint::losses`]). Errors of handlers and layers, and losses that `done` did not end
+    /// the wait for, are told by the next poll or wait. Blocks; does not allocate.
     ///
     /// # Errors
     /// What `done` fails with, and [`WaitError::TimedOut`].
@@ -509,10 +517,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// [`Endpoint::wait_through`] that never idles, for what is about to come: polls in a loop until `done` yields something, for
-    /// `span` at most, by a look at the clock every 16th time. `None` if it has not come. Where the transport does not
-    /// [spin](crate::Waiting::spins), as with more endpoints than processors, whoever would bring it may need this
-    /// processor: it polls once there. What polls fail with is told by the next poll or wait. Does not allocate.
+    /// [`Endpoint::wait_through`] that never idles, for what is about to come: polls in a loop until `done` yields
+    /// something, for `span` at most, by a look at the clock every 16th time. `None` if it has not come. Where the
+    /// transport does not [spin](crate::Waiting::spins), as with more endpoints than processors, whoever would
+    /// bring it may need this processor: it polls once there. What polls fail with is told by the next poll or
+    /// wait. Does not allocate.
     ///
     /// # Errors
     /// What `done` fails with.
@@ -547,8 +556,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         outcome
     }
 
-    /// Serves incoming messages until `done` holds, looking at least every `glance`; not reported as a stall before the
-    /// endpoint's time-out.
+    /// Serves incoming messages until `done` holds, looking at least every `glance`; not reported as a stall
+    /// before the endpoint's time-out.
     pub(crate) fn wait_glancing(
         &mut self,
         glance: Span,
@@ -585,8 +594,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.auxiliary(self.sender.shape.peer(of.address())?)
     }
 
-    /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change. Does nothing
-    /// outside the job. Cheap where the peer does not sleep.
+    /// Ends the idling of a peer that waits for a change of memory which both see; to be called after the change.
+    /// Does nothing outside the job. Cheap where the peer does not sleep.
     #[inline]
     pub fn wake_peer(&mut self, of: impl Destination) {
         if let Some(peer) = self.sender.shape.peer(of.address()) {
@@ -594,8 +603,8 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// How many endpoints have been lost so far: cheap, to see whether anything has changed since the last look at their
-    /// [`status`](Endpoint::status).
+    /// How many endpoints have been lost so far: cheap, to see whether anything has changed since the last look at
+    /// their [`status`](Endpoint::status).
     #[inline]
     pub fn losses(&self) -> u32 {
         self.transport.losses()

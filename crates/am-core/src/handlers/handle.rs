@@ -65,11 +65,11 @@ impl<A> Request<A> {
         self.index
     }
 
-    /// The same handler, for requests whose replies have at most `bytes` payload bytes. Less is set aside for them than the
-    /// handler's declaration asks for, so that more of them can be under way at once.
+    /// The same handler, for requests whose replies have at most `bytes` payload bytes. Less is set aside for them
+    /// than the handler's declaration asks for, so that more of them can be under way at once.
     ///
-    /// At least `bytes` bytes can be replied; a transport that counts in larger units may allow some more, up to the
-    /// declared bound. A handler that cannot reply is unchanged. Sending fails with
+    /// At least `bytes` bytes can be replied; a transport that counts in larger units may allow some more, up to
+    /// the declared bound. A handler that cannot reply is unchanged. Sending fails with
     /// [`SendError::ReplyBound`](crate::SendError::ReplyBound) if the handler declares a smaller bound.
     #[inline]
     pub fn reply_up_to(self, bytes: u32) -> Self {
@@ -131,7 +131,8 @@ impl RequestRange {
         Self { first, count, table }
     }
 
-    /// The handler with this number, counted from 0, or `None` past the end. Any number of argument words can be sent to it.
+    /// The handler with this number, counted from 0, or `None` past the end. Any number of argument words can be
+    /// sent to it.
     #[inline]
     pub fn at(&self, number: u8) -> Option<Request<Words>> {
         nth(self.first, self.count, number).map(|index| Request::new(index, self.table))
@@ -143,7 +144,8 @@ impl ReplyRange {
         Self { first, count, table }
     }
 
-    /// The handler with this number, counted from 0, or `None` past the end. Any number of argument words can be sent to it.
+    /// The handler with this number, counted from 0, or `None` past the end. Any number of argument words can be
+    /// sent to it.
     #[inline]
     pub fn at(&self, number: u8) -> Option<Reply<Words>> {
         nth(self.first, self.count, number).map(|index| Reply::new(index, self.table))

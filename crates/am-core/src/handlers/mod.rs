@@ -1,8 +1,9 @@
-//! Handler registration: up to 256 request handlers and 256 reply handlers, named, in the same order on every rank.
+//! Handler registration: up to 256 request handlers and 256 reply handlers, named, in the same order on every
+//! rank.
 //!
-//! A table knows nothing of transports: the same [`Handlers`] attach to shared memory, UDP or a simulation. `S` is the
-//! state of the endpoint, handed to every handler as `&mut S`; a handler cannot poll or send requests because it has no
-//! endpoint. Libraries register theirs through [`Handlers::layer`].
+//! A table knows nothing of transports: the same [`Handlers`] attach to shared memory, UDP or a simulation. `S` is
+//! the state of the endpoint, handed to every handler as `&mut S`; a handler cannot poll or send requests because
+//! it has no endpoint. Libraries register theirs through [`Handlers::layer`].
 //!
 //! * `handle` has what registration returns, `table` what an endpoint makes of the registered handlers.
 
@@ -43,9 +44,9 @@ fn judge(outcome: Option<impl HandlerOutcome>) -> Handled {
 
 /// The handlers of an endpoint, being registered. `S` is the endpoint's state.
 ///
-/// A handler returns nothing, or a `Result` if it can fail ([`HandlerResult`](crate::HandlerResult)); an error ends the
-/// poll or wait that ran the handler. The types of a handler's parameters need not be written down, except that of its
-/// arguments where nothing else tells it.
+/// A handler returns nothing, or a `Result` if it can fail ([`HandlerResult`](crate::HandlerResult)); an error
+/// ends the poll or wait that ran the handler. The types of a handler's parameters need not be written down,
+/// except that of its arguments where nothing else tells it.
 ///
 /// ```
 /// use am_core::{HandlerResult, Handlers};
@@ -177,8 +178,8 @@ impl<S> Handlers<S> {
         Ok(first)
     }
 
-    /// Registers a handler that cannot reply: it gets the source's address instead of a token. The cheapest kind, since
-    /// nothing is set aside for a reply.
+    /// Registers a handler that cannot reply: it gets the source's address instead of a token. The cheapest kind,
+    /// since nothing is set aside for a reply.
     ///
     /// # Errors
     /// [`RegisterError`] for a bad or taken name, or a full table.
@@ -201,8 +202,8 @@ impl<S> Handlers<S> {
 
     /// Registers a handler that may reply once, with a Medium reply of up to
     /// [`DEFAULT_REPLY`](crate::transport::DEFAULT_REPLY) bytes (1024; 944 over SCI, whose
-    /// buffers are no larger), or any Short or Long reply. For larger ones, or to have more requests under way, declare a
-    /// bound with [`Handlers::request_bounded`].
+    /// buffers are no larger), or any Short or Long reply. For larger ones, or to have more requests under way,
+    /// declare a bound with [`Handlers::request_bounded`].
     ///
     /// # Errors
     /// As [`Handlers::one_way`].
@@ -215,8 +216,8 @@ impl<S> Handlers<S> {
         self.add_request(name, Bound::Default, handler)
     }
 
-    /// Registers a handler that may reply once, with at most `max_reply` payload bytes in a Medium reply (Short and Long
-    /// replies are always possible). A smaller bound lets more requests be under way at once;
+    /// Registers a handler that may reply once, with at most `max_reply` payload bytes in a Medium reply (Short
+    /// and Long replies are always possible). A smaller bound lets more requests be under way at once;
     /// [`Request::reply_up_to`] bounds the replies of single requests further.
     ///
     /// # Errors
@@ -235,8 +236,8 @@ impl<S> Handlers<S> {
         self.add_request(name, Bound::UpTo(max_reply), handler)
     }
 
-    /// Registers a handler that may reply once, with as much as the transport carries in a Medium reply. So much is set aside
-    /// for each request that does not say by [`Request::reply_up_to`] that it needs less.
+    /// Registers a handler that may reply once, with as much as the transport carries in a Medium reply. So much
+    /// is set aside for each request that does not say by [`Request::reply_up_to`] that it needs less.
     ///
     /// # Errors
     /// As [`Handlers::one_way`].
@@ -276,10 +277,10 @@ impl<S> Handlers<S> {
         Ok(Request::new(index, self.serial))
     }
 
-    /// Registers `count` request handlers that share one function, which gets the number of the one that was sent to,
-    /// counted from 0, and the argument words as they travelled. So a runtime keeps a numbering of its own handlers, decided
-    /// after the table was attached. Each may reply once, with at most `max_reply` payload bytes in a Medium reply; what
-    /// single requests need less than that, [`Request::reply_up_to`] tells.
+    /// Registers `count` request handlers that share one function, which gets the number of the one that was sent
+    /// to, counted from 0, and the argument words as they travelled. So a runtime keeps a numbering of its own
+    /// handlers, decided after the table was attached. Each may reply once, with at most `max_reply` payload bytes
+    /// in a Medium reply; what single requests need less than that, [`Request::reply_up_to`] tells.
     ///
     /// ```
     /// use am_core::{Endpoint, HandlerResult, Handlers, Rank, Words, loopback};
@@ -290,10 +291,10 @@ impl<S> Handlers<S> {
     ///     assert_eq!(number, 1);
     ///     state.1.extend(words.word(0));
     /// })?;
-    /// let calls = handlers.request_range("calls", 128, 0, move |state, token, number, words, _| -> HandlerResult {
+    /// let calls = handlers.request_range("calls", 128, 0, move |state, token, number, words, _| {
     ///     let sum = state.0[usize::from(number)](words);
     ///     token.reply(answers.at(1).expect("there are two"), Words::from_slice(&[sum])?)?;
-    ///     Ok(())
+    ///     HandlerResult::Ok(())
     /// })?;
     /// let mut endpoint = Endpoint::attach(loopback::single(), handlers, Default::default())?;
     /// endpoint.state_mut().0.push(|words| words.iter().sum());
@@ -375,8 +376,8 @@ impl<S> Handlers<S> {
         Ok(ReplyRange::new(first, count, self.serial))
     }
 
-    /// The part of this table that belongs to a layer: a library's handlers, whose names begin with `name` and whose state is
-    /// the part `L` of the endpoint's state. See [`layer`](crate::layer).
+    /// The part of this table that belongs to a layer: a library's handlers, whose names begin with `name` and
+    /// whose state is the part `L` of the endpoint's state. See [`layer`](crate::layer).
     ///
     /// # Errors
     /// [`RegisterError`] if the name is bad or another layer has it.
@@ -409,8 +410,8 @@ impl<S> Handlers<S> {
         self.table.completed = Some((completed, self.registering));
     }
 
-    /// Adds a function that carries on the work that handlers leave in the state; see [`LayerHandlers::progress`]. It is called
-    /// after any handler has run, and after any layer's state was used.
+    /// Adds a function that carries on the work that handlers leave in the state; see [`LayerHandlers::progress`].
+    /// It is called after any handler has run, and after any layer's state was used.
     pub fn progress(&mut self, progress: impl FnMut(&mut S, &mut Outbox<'_>) -> ProgressResult + Send + 'static) {
         self.progress_of(String::new(), progress);
     }
@@ -450,8 +451,8 @@ impl<S> Handlers<S> {
         }
     }
 
-    /// Takes back what was registered since a mark: names can be taken again. Indices that have been handed out lead nowhere, and
-    /// are not handed out again.
+    /// Takes back what was registered since a mark: names can be taken again. Indices that have been handed out
+    /// lead nowhere, and are not handed out again.
     #[cold]
     pub(crate) fn withdraw(&mut self, mark: &Mark<S>) {
         let Table { requests, replies, layers, states, completed, .. } = &mut self.table;
@@ -487,7 +488,8 @@ impl<S> Handlers<S> {
         self.len() == 0
     }
 
-    /// One line per handler or range, in the order of registration: its name, kind and arguments. Ranks compare this text.
+    /// One line per handler or range, in the order of registration: its name, kind and arguments. Ranks compare
+    /// this text.
     pub fn description(&self) -> &str {
         &self.description
     }

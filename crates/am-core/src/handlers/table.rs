@@ -26,8 +26,8 @@ impl Fault {
     }
 }
 
-/// What became of a delivered message. Boxed, since all that matters to a message that was handled well is how fast that
-/// shows.
+/// What became of a delivered message. Boxed, since all that matters to a message that was handled well is how
+/// fast that shows.
 pub(crate) type Handled = Option<Box<Fault>>;
 
 pub(super) type OneWayFn<S> = Box<dyn FnMut(&mut S, Address, &Words, Payload<'_>) -> Handled + Send>;
@@ -84,7 +84,8 @@ pub(crate) enum ReplyCode<S> {
     Withdrawn,
 }
 
-/// The place of a layer in a set of layers: 0 is the program itself. Layers beyond the sixty-third share the last place.
+/// The place of a layer in a set of layers: 0 is the program itself. Layers beyond the sixty-third share the last
+/// place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerBit(u8);
 

@@ -46,7 +46,8 @@ mod payload_dereferenced {}
 /// use am_core::*;
 ///
 /// pub fn misuse(handlers: &mut Handlers<Option<Payload<'static>>>) {
-///     let _ = handlers.one_way("note", |kept: &mut Option<Payload<'static>>, _: Address, (): (), payload: Payload<'_>| {
+///     type Kept = Option<Payload<'static>>;
+///     let _ = handlers.one_way("note", |kept: &mut Kept, _: Address, (): (), payload: Payload<'_>| {
 ///         *kept = Some(payload); //~ E0521
 ///     });
 /// }
@@ -58,7 +59,8 @@ mod payload_dereferenced {}
 /// use am_core::*;
 ///
 /// pub fn misuse(handlers: &mut Handlers<Option<Payload<'static>>>) {
-///     let _ = handlers.one_way("note", |kept: &mut Option<Payload<'static>>, _: Address, (): (), payload: Payload<'_>| {
+///     type Kept = Option<Payload<'static>>;
+///     let _ = handlers.one_way("note", |kept: &mut Kept, _: Address, (): (), payload: Payload<'_>| {
 ///     });
 /// }
 /// ```

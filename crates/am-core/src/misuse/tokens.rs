@@ -228,7 +228,8 @@ mod token_in_reply_handler {}
 /// use am_core::*;
 ///
 /// pub fn misuse(handlers: &mut Handlers<Option<Token<'static>>>) {
-///     let _ = handlers.request("ask", |kept: &mut Option<Token<'static>>, token: Token<'_>, (): (), _: Payload<'_>| {
+///     type Kept = Option<Token<'static>>;
+///     let _ = handlers.request("ask", |kept: &mut Kept, token: Token<'_>, (): (), _: Payload<'_>| {
 ///         *kept = Some(token); //~ E0521
 ///     });
 /// }
@@ -240,7 +241,8 @@ mod token_in_reply_handler {}
 /// use am_core::*;
 ///
 /// pub fn misuse(handlers: &mut Handlers<Option<Token<'static>>>) {
-///     let _ = handlers.request("ask", |kept: &mut Option<Token<'static>>, token: Token<'_>, (): (), _: Payload<'_>| {
+///     type Kept = Option<Token<'static>>;
+///     let _ = handlers.request("ask", |kept: &mut Kept, token: Token<'_>, (): (), _: Payload<'_>| {
 ///     });
 /// }
 /// ```
@@ -253,7 +255,8 @@ mod token_kept_in_state {}
 /// use std::sync::mpsc::Sender;
 ///
 /// pub fn misuse(handlers: &mut Handlers<Sender<Token<'static>>>) {
-///     let _ = handlers.request("ask", |out: &mut Sender<Token<'static>>, token: Token<'_>, (): (), _: Payload<'_>| {
+///     type Out = Sender<Token<'static>>;
+///     let _ = handlers.request("ask", |out: &mut Out, token: Token<'_>, (): (), _: Payload<'_>| {
 ///         let _ = out.send(token); //~ E0521
 ///     });
 /// }
@@ -266,7 +269,8 @@ mod token_kept_in_state {}
 /// use std::sync::mpsc::Sender;
 ///
 /// pub fn misuse(handlers: &mut Handlers<Sender<Token<'static>>>) {
-///     let _ = handlers.request("ask", |out: &mut Sender<Token<'static>>, token: Token<'_>, (): (), _: Payload<'_>| {
+///     type Out = Sender<Token<'static>>;
+///     let _ = handlers.request("ask", |out: &mut Out, token: Token<'_>, (): (), _: Payload<'_>| {
 ///     });
 /// }
 /// ```

@@ -362,8 +362,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment into this rank's own segment; waited for by
-    /// [`Endpoint::quiet`]. Both ranges may lie in this rank's own segment and overlap: `into` then gets what the other
-    /// range held before.
+    /// [`Endpoint::quiet`]. Both ranges may lie in this rank's own segment and overlap: `into` then gets what the
+    /// other range held before.
     ///
     /// # Errors
     /// As [`Endpoint::put`], for both segments.
@@ -674,14 +674,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         Ok(Operation::pending(id, &operations.dropped))
     }
 
-    /// Waits until all operations of the `nbi` forms outside access regions are done or have failed, serving incoming messages
-    /// meanwhile. To be called before [`Endpoint::barrier`] where other ranks are to see what they did. Allocates only
-    /// where something failed.
+    /// Waits until all operations of the `nbi` forms outside access regions are done or have failed, serving
+    /// incoming messages meanwhile. To be called before [`Endpoint::barrier`] where other ranks are to see what
+    /// they did. Allocates only where something failed.
     ///
     /// # Errors
-    /// [`OneSidedError::Gone`] names a target that is gone, and [`OneSidedError::Failed`] one that the network failed to
-    /// reach; [`OneSidedError::Several`] names several, with how many operations of each failed. None is under way
-    /// then. What [`Endpoint::wait_until`] fails with; what failed until then, the next call tells.
+    /// [`OneSidedError::Gone`] names a target that is gone, and [`OneSidedError::Failed`] one that the network
+    /// failed to reach; [`OneSidedError::Several`] names several, with how many operations of each failed. None is
+    /// under way then. What [`Endpoint::wait_until`] fails with; what failed until then, the next call tells.
     pub fn quiet(&mut self) -> Result<(), OneSidedError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         let failed = self.wait_for(|endpoint| {

@@ -258,7 +258,9 @@ pub trait Number: Copy {
 }
 
 macro_rules! values {
-    ($($type:ident, $kind:ident, $to:expr, $from:expr, $one:expr, $plus:ident, $minus:ident, $times:ident;)*) => {$(
+    ($(
+        $type:ident, $kind:ident, $to:expr, $from:expr, $one:expr, $plus:ident, $minus:ident, $times:ident;
+    )*) => {$(
         impl sealed::Sealed for $type {}
 
         impl AtomicValue for $type {
@@ -311,8 +313,8 @@ values! {
 }
 
 impl Atomic {
-    /// Does the operation on a word of memory, whose value has 8 bytes, with the processor's own atomics, and returns what
-    /// was there.
+    /// Does the operation on a word of memory, whose value has 8 bytes, with the processor's own atomics, and
+    /// returns what was there.
     #[inline]
     pub fn on_word(&self, word: &AtomicU64) -> u64 {
         on_word(word, self)

@@ -2,10 +2,10 @@
 //!
 //! [`OneSided`] is a [layer](crate::layer). Where the transport shows a peer's segment as memory
 //! ([`Transport::remote_segment`](crate::Transport::remote_segment): ranks of one host), operations are loads,
-//! stores and atomics of the processor, done when the call returns. Elsewhere the network does them by itself where it can
-//! ([`NativeOneSided`](crate::transport::NativeOneSided)), or they travel as active messages, which the peer answers
-//! whenever it polls or waits. Atomics are coherent with each other however they travel, since a handler does them
-//! with the processor's atomics, too.
+//! stores and atomics of the processor, done when the call returns. Elsewhere the network does them by itself
+//! where it can ([`NativeOneSided`](crate::transport::NativeOneSided)), or they travel as active messages, which
+//! the peer answers whenever it polls or waits. Atomics are coherent with each other however they travel, since a
+//! handler does them with the processor's atomics, too.
 //!
 //! | form | returns when |
 //! |---|---|
@@ -296,8 +296,8 @@ impl OneSided {
         })
     }
 
-    /// Whether operations that the network does by itself ([`NativeOneSided`](crate::transport::NativeOneSided)) are left to it, as
-    /// they are at first. Otherwise they travel as messages, which figures compare.
+    /// Whether operations that the network does by itself ([`NativeOneSided`](crate::transport::NativeOneSided))
+    /// are left to it, as they are at first. Otherwise they travel as messages, which figures compare.
     #[must_use]
     pub fn with_native(mut self, native: bool) -> Self {
         self.native = native;

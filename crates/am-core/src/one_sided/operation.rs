@@ -198,7 +198,8 @@ struct Slot {
     /// it is done.
     missing: u32,
     region: bool,
-    /// The target if it was found gone or refused the operation, and how; of a region, those of all its operations.
+    /// The target if it was found gone or refused the operation, and how; of a region, those of all its
+    /// operations.
     failed: Failures,
     /// Whether the slot is in use.
     used: bool,

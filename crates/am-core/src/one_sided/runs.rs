@@ -392,7 +392,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strided_runs_are_nested_loops(base in 0u64..100, dimensions in prop::collection::vec(dimension(), 0..11)) {
+        fn strided_runs_are_nested_loops(
+            base in 0u64..100, dimensions in prop::collection::vec(dimension(), 0..11)
+        ) {
             let runs = Runs::Strided { base, len: 3, dimensions: &dimensions[..dimensions.len().min(4)] };
             let expected = places(base, &dimensions[..dimensions.len().min(4)]);
             prop_assert_eq!(runs.iter().map(|run| run.0).collect::<Vec<_>>(), expected.clone());
@@ -428,7 +430,9 @@ mod tests {
         }
 
         #[test]
-        fn any_description_is_one_or_refused(form in 0u32..4, count in 0u32..30, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_description_is_one_or_refused(
+            form in 0u32..4, count in 0u32..30, bytes in prop::collection::vec(any::<u8>(), 0..200)
+        ) {
             if let Ok((described, _)) = Described::parse(form, count, &bytes) {
                 described.bytes();
                 let mut found = 0;

@@ -294,16 +294,17 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     }
 
     /// Begins to read runs of a rank's segment into runs of this rank's own segment, in their order; waited for by
-    /// [`Endpoint::quiet`] or the access region that is open. Both sides have equally many bytes, and may be cut into
-    /// runs differently. Where both lie in this rank's own segment they may overlap: the bytes are those that were
-    /// there before. Of runs of the own segment that overlap each other, it is unspecified which is seen.
+    /// [`Endpoint::quiet`] or the access region that is open. Both sides have equally many bytes, and may be cut
+    /// into runs differently. Where both lie in this rank's own segment they may overlap: the bytes are those that
+    /// were there before. Of runs of the own segment that overlap each other, it is unspecified which is seen.
     ///
     /// Over messages, each run of the own segment is asked for by itself, and several runs there go into one
     /// message. Allocates a list of the runs of `from` if `into` has more than one, and a buffer for all bytes
     /// where the segment is memory.
     ///
     /// # Errors
-    /// As [`Endpoint::put`], for both segments; [`OneSidedError::Lengths`] if the sides have different numbers of bytes.
+    /// As [`Endpoint::put`], for both segments; [`OneSidedError::Lengths`] if the sides have different numbers of
+    /// bytes.
     pub fn get_runs_nbi(&mut self, rank: Rank, from: &Runs<'_>, into: &Runs<'_>) -> Result<(), OneSidedError> {
         let (me, bytes) = (self.rank(), into.bytes());
         self.runs_fit(rank, from, Some(bytes))?;

@@ -1,7 +1,8 @@
 //! The far transport beside a near one: polled while it has work, left to watch itself while it has none.
 //!
-//! Polling a network costs a system call or more, a near message a fraction of that. So after some fruitless polls the far
-//! transport is asked to call back, and from then on a poll costs one load. Any use of it brings it back to being polled.
+//! Polling a network costs a system call or more, a near message a fraction of that. So after some fruitless polls
+//! the far transport is asked to call back, and from then on a poll costs one load. Any use of it brings it back
+//! to being polled.
 
 use crate::transport::{Notify, Sink, Transport};
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Polls once more before leaving the transport alone again: a refusal or a question may have made it want to send
-    /// something, and may have taken in what the bell was to tell.
+    /// Polls once more before leaving the transport alone again: a refusal or a question may have made it want to
+    /// send something, and may have taken in what the bell was to tell.
     #[inline]
     pub(super) fn look(&mut self) {
         if self.left_alone {

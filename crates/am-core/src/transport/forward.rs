@@ -1,8 +1,8 @@
 //! Methods of a transport around another one that it passes on.
 
 /// Methods of [`Membership`](crate::transport::Membership), [`Waiting`](crate::transport::Waiting) and
-/// [`Transport`](crate::Transport) that a transport around another one passes on unchanged: stands within an `impl` and names the field
-/// that holds the other one, and the methods.
+/// [`Transport`](crate::Transport) that a transport around another one passes on unchanged: stands within an
+/// `impl` and names the field that holds the other one, and the methods.
 ///
 /// ```
 /// use am_core::loopback::Loopback;

@@ -23,7 +23,8 @@ pub enum LossCause {
     Restarted,
     /// Nothing is wrong with it: this endpoint's own transport has failed, and reaches nobody any more.
     Broken,
-    /// Nothing is wrong with it: this process is a fork of the one that the endpoint belongs to, and may not use it.
+    /// Nothing is wrong with it: this process is a fork of the one that the endpoint belongs to, and may not use
+    /// it.
     Forked,
 }
 
@@ -110,9 +111,9 @@ pub trait Membership {
     /// What is known of a peer. What it sent before it finished or left can be polled once this says so.
     fn status(&self, peer: Peer) -> PeerStatus;
 
-    /// Whether this process is a fork of the one that the endpoint belongs to, so that the memory that it sees of the job is not its
-    /// to use; cheap, asked at every operation on memory. Transports whose endpoints work in forks, or end with their process, leave
-    /// it at false.
+    /// Whether this process is a fork of the one that the endpoint belongs to, so that the memory that it sees of
+    /// the job is not its to use; cheap, asked at every operation on memory. Transports whose endpoints work in
+    /// forks, or end with their process, leave it at false.
     fn is_fork(&self) -> bool {
         false
     }

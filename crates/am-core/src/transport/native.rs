@@ -12,8 +12,8 @@
 //!   atomic is applied. Each accepted operation completes at most once: through `done` while any operation is
 //!   started, or through [`Sink::completed`](super::Sink::completed) during a poll, whose budget and result it
 //!   counts in. Operations are not ordered.
-//! * [`Transport::is_quiescent`](super::Transport::is_quiescent) and a departure cover operations under way as they cover
-//!   requests.
+//! * [`Transport::is_quiescent`](super::Transport::is_quiescent) and a departure cover operations under way as
+//!   they cover requests.
 //! * Of a peer that is gone, what was done before can be polled once
 //!   [`Membership::status`](super::Membership::status) tells; the rest need not complete.
 //! * `done` must not use the transport.
@@ -187,8 +187,8 @@ pub trait NativeOneSided {
     /// [`Refused`]; nothing was started.
     fn put(&mut self, to: Remote, bytes: &[u8], signal: Option<u64>, done: &mut Done<'_>) -> Result<(), Refused>;
 
-    /// Starts a get of `len` bytes. Once a poll has followed the loss of the peer, nothing of it is written: the core
-    /// has told the program that the operation failed, whose memory is its own again.
+    /// Starts a get of `len` bytes. Once a poll has followed the loss of the peer, nothing of it is written: the
+    /// core has told the program that the operation failed, whose memory is its own again.
     ///
     /// # Errors
     /// [`Refused`]; nothing was started.

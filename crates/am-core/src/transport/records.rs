@@ -1,4 +1,5 @@
-//! How the records of the contract are made outside this crate: they may get further fields, so nobody lists all of them.
+//! How the records of the contract are made outside this crate: they may get further fields, so nobody lists all
+//! of them.
 
 use super::{Arrival, Category, CreditSnapshot, NullReplyPath, Owed, PendingKey, ReplyBound, RequestHeader};
 use crate::address::Peer;

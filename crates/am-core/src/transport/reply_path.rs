@@ -28,8 +28,8 @@ pub trait ReplyPath {
     /// [`ReplyPathGone`] if the requester is gone.
     ///
     /// # Panics
-    /// If a payload to copy exceeds [`ReplyPath::bound`], or one to place exceeds [`ReplyPath::long_limit`] or does not lie in the
-    /// requester's segment; the core checks all of these first.
+    /// If a payload to copy exceeds [`ReplyPath::bound`], or one to place exceeds [`ReplyPath::long_limit`] or
+    /// does not lie in the requester's segment; the core checks all of these first.
     fn send(&mut self, handler: u8, args: &Words, body: Body<'_>) -> Result<(), ReplyPathGone>;
 
     /// Whether there is somebody to reply to, as far as is known without a look at the network.
@@ -40,8 +40,8 @@ pub trait ReplyPath {
         Ok(())
     }
 
-    /// A buffer of `len` bytes, all zero, for a payload that is written before it is sent. Without an implementation by the transport
-    /// it is allocated.
+    /// A buffer of `len` bytes, all zero, for a payload that is written before it is sent. Without an
+    /// implementation by the transport it is allocated.
     fn take_buffer(&mut self, len: usize) -> Vec<u8> {
         vec![0; len]
     }
@@ -49,8 +49,8 @@ pub trait ReplyPath {
     /// Takes back what [`take_buffer`](Self::take_buffer) gave.
     fn give_buffer(&mut self, _: Vec<u8>) {}
 
-    /// Sends a Medium reply of `len` bytes that `fill` writes. Without an implementation by the transport it writes to a buffer that
-    /// is copied like any other payload.
+    /// Sends a Medium reply of `len` bytes that `fill` writes. Without an implementation by the transport it
+    /// writes to a buffer that is copied like any other payload.
     ///
     /// # Errors
     /// [`ReplyPathGone`] if the requester is gone; `fill` is not called then.
@@ -73,7 +73,8 @@ pub trait ReplyPath {
         sent
     }
 
-    /// Keeps the way back open beyond the handler; [`Transport::reply_detached`](super::Transport::reply_detached) opens it again.
+    /// Keeps the way back open beyond the handler; [`Transport::reply_detached`](super::Transport::reply_detached)
+    /// opens it again.
     fn detach(&mut self) -> PendingKey;
 }
 
@@ -91,8 +92,8 @@ pub struct PendingKey {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NullReplyPath {
-    /// What the core may believe that a reply has room for, until it learns that the requester is gone; 0 where no reply is
-    /// permitted.
+    /// What the core may believe that a reply has room for, until it learns that the requester is gone; 0 where no
+    /// reply is permitted.
     pub bound: usize,
     /// Size of the requester's segment in bytes, as far as it still matters.
     pub segment_len: u64,

@@ -1,4 +1,5 @@
-//! What handlers are told and what they may ask for: categories, ranges, reply bounds of single requests, bytes in place.
+//! What handlers are told and what they may ask for: categories, ranges, reply bounds of single requests, bytes in
+//! place.
 
 use am_core::loopback::{LoopbackConfig, network, single};
 use am_core::{Category, Endpoint, HandlerResult, Handlers, Rank, SendError, Words};

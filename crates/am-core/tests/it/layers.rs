@@ -565,7 +565,8 @@ fn untouched_layers_are_called_now_and_then() {
     endpoint.finish().unwrap();
 }
 
-/// A layer that says whether its progress function has anything to do, and how often that was called while the endpoint did not idle.
+/// A layer that says whether its progress function has anything to do, and how often that was called while the
+/// endpoint did not idle.
 #[derive(Default)]
 struct Frugal {
     left: u32,

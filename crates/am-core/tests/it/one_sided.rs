@@ -498,8 +498,8 @@ fn runs_without_bytes_can_be_any_number() {
     });
 }
 
-/// Who has done an operation and leaves at once has answered it; and who waits for a signal gets it although the loss of its
-/// sender comes with it, and then the loss.
+/// Who has done an operation and leaves at once has answered it; and who waits for a signal gets it although the
+/// loss of its sender comes with it, and then the loss.
 #[test]
 fn what_was_done_before_a_loss_is_done() {
     for round in 0..1000 {

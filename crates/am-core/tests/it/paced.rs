@@ -1,4 +1,5 @@
-//! A transport over loopback whose time passes where it idles, and whose count of losses may lag behind what it knows.
+//! A transport over loopback whose time passes where it idles, and whose count of losses may lag behind what it
+//! knows.
 
 use am_core::loopback::{Loopback, LoopbackSlot};
 use am_core::transport::{Membership, Notify, WaitReason, Waiting};

@@ -1,4 +1,5 @@
-//! What an endpoint that does not get on says about itself: requested reports, time-outs, and how long it has waited.
+//! What an endpoint that does not get on says about itself: requested reports, time-outs, and how long it has
+//! waited.
 
 use am_core::loopback::{Loopback, single};
 use am_core::{

@@ -1,4 +1,5 @@
-//! Layers that want to be called at a time: every wait idles no longer than until then, on a clock that only idling moves.
+//! Layers that want to be called at a time: every wait idles no longer than until then, on a clock that only
+//! idling moves.
 
 use crate::paced::{Clock, NONE, Paced};
 use am_core::layer::Progress;

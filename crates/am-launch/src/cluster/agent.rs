@@ -1,5 +1,6 @@
-//! The agent: `amrun` on one of a job's hosts. It gets its orders through its standard input, tells its launcher what it has
-//! prepared, starts the ranks of its host, reports their ends, passes signals on, and dies with the launcher.
+//! The agent: `amrun` on one of a job's hosts. It gets its orders through its standard input, tells its launcher
+//! what it has prepared, starts the ranks of its host, reports their ends, passes signals on, and dies with the
+//! launcher.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -37,8 +38,8 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// How often a rank that does not take what it is told is tried again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs this process as the agent of a launcher on another host, until the host's ranks have ended or the launcher is gone.
-/// For `amrun`, as which it is started there; returns the exit code.
+/// Runs this process as the agent of a launcher on another host, until the host's ranks have ended or the launcher
+/// is gone. For `amrun`, as which it is started there; returns the exit code.
 ///
 /// What goes wrong before the launcher can be told is said in one line on standard error.
 pub fn serve_as_agent() -> ExitCode {
@@ -49,7 +50,8 @@ pub fn serve_as_agent() -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    // Of another launcher's process group, if it is on this host, too: only the launcher decides what the terminal means.
+    // Of another launcher's process group, if it is on this host, too: only the launcher decides what the terminal
+    // means.
     let _ = setsid();
     let outcome = restore_signals(TERMINAL_SIGNALS).and_then(|()| Signals::take());
     let run = outcome.map_err(system("signal handling")).and_then(|signals| Agent::run(&orders, &signals));
@@ -249,7 +251,8 @@ impl<'a> Agent<'a> {
                 links.announce_done(&done);
                 self.tell(&FromAgent::Done(done));
             }
-            // After the ranks were reaped, so that the notices of those that have ended are told before their ends.
+            // After the ranks were reaped, so that the notices of those that have ended are told before their
+            // ends.
             let said = notices.receive(&rank_of);
             if !said.is_empty() {
                 self.tell(&FromAgent::Notices(said));
@@ -295,8 +298,8 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Sleeps until the launcher says something, a signal arrives, one of the `others` is ready, it is time for a word of
-    /// one's own, or to look `again`; returns what the launcher has said.
+    /// Sleeps until the launcher says something, a signal arrives, one of the `others` is ready, it is time for a
+    /// word of one's own, or to look `again`; returns what the launcher has said.
     fn receive<'b>(
         &mut self,
         others: impl IntoIterator<Item = BorrowedFd<'b>>,

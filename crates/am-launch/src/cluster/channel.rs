@@ -1,5 +1,5 @@
-//! An authenticated, encrypted channel over TCP between two holders of the job's secret: a handshake of one message each
-//! way, then sealed frames. Non-blocking; whoever owns a channel polls it.
+//! An authenticated, encrypted channel over TCP between two holders of the job's secret: a handshake of one
+//! message each way, then sealed frames. Non-blocking; whoever owns a channel polls it.
 //!
 //! ```text
 //! client -> server   "am-rdv", version u16, nonce[32]
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Keys come from the secret and both nonces by BLAKE3's key derivation, one per direction, so that neither an old
-//! conversation nor one's own words can be played back. Frames are sealed with AEGIS-256 with a counter as nonce and the length
-//! as associated data. Until the first frame has been opened, a peer may send 64 bytes at most.
+//! conversation nor one's own words can be played back. Frames are sealed with AEGIS-256 with a counter as nonce
+//! and the length as associated data. Until the first frame has been opened, a peer may send 64 bytes at most.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -74,7 +74,8 @@ pub enum ChannelError {
     /// Nothing came in time, or nothing of what was sent was acknowledged for as long as the system tries.
     #[error("it did not answer in time")]
     TimedOut,
-    /// This end has more to say in one message than a channel carries: names and places of very many ranks, for instance.
+    /// This end has more to say in one message than a channel carries: names and places of very many ranks, for
+    /// instance.
     #[error(
         "a message of {bytes} bytes exceeds the {} that a channel carries: use fewer ranks or shorter host names",
         MOST
@@ -234,8 +235,8 @@ impl Channel {
         if self.leaving.is_empty() { PollFlags::POLLIN } else { PollFlags::POLLIN | PollFlags::POLLOUT }
     }
 
-    /// Queues a message; [`pump`](Self::pump) sends it. One that is too long is not sent, nor is any after it: the next
-    /// [`pump`](Self::pump) or [`push`](Self::push) fails with [`ChannelError::TooLong`].
+    /// Queues a message; [`pump`](Self::pump) sends it. One that is too long is not sent, nor is any after it: the
+    /// next [`pump`](Self::pump) or [`push`](Self::push) fails with [`ChannelError::TooLong`].
     pub(crate) fn send(&mut self, message: &impl Wire) {
         let bytes = std::mem::take(&mut *codec::encode(message));
         if self.failed.is_some() {
@@ -253,8 +254,8 @@ impl Channel {
         self.leaving.len() + self.early.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Moves bytes both ways without blocking and returns the messages that have arrived; those before an error are
-    /// returned first, the error at the next call.
+    /// Moves bytes both ways without blocking and returns the messages that have arrived; those before an error
+    /// are returned first, the error at the next call.
     ///
     /// # Errors
     /// [`ChannelError`]; the channel is then of no further use.
@@ -313,7 +314,8 @@ impl Channel {
         }
     }
 
-    /// Moves bytes both ways without blocking until both ends have proven themselves; returns whether the other has.
+    /// Moves bytes both ways without blocking until both ends have proven themselves; returns whether the other
+    /// has.
     ///
     /// # Errors
     /// [`ChannelError`]; the channel is then of no further use.
@@ -325,8 +327,8 @@ impl Channel {
         let more = self.read();
         // The only frame that is looked at is the proof: whatever follows it waits for `pump`.
         let proven = self.next_until(true);
-        // What has arrived may have given us something to say: the greeting, and the proof. Without it the other end would
-        // not know what was wrong.
+        // What has arrived may have given us something to say: the greeting, and the proof. Without it the other
+        // end would not know what was wrong.
         let sent = sent.and_then(|()| self.write());
         proven?;
         if !self.proven {

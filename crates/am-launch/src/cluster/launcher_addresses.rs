@@ -30,7 +30,8 @@ pub(crate) fn is_here(meaning: Meaning) -> bool {
     matches!(meaning, Meaning::Reached(address, _) if address.is_loopback() || interface_of(address) != "?")
 }
 
-/// The addresses of the launcher for each host, likeliest first, and the explanation of what is odd about a host's name.
+/// The addresses of the launcher for each host, likeliest first, and the explanation of what is odd about a host's
+/// name.
 pub(crate) fn addresses_for(
     hosts: &[(&HostSpec, Meaning)],
     wish: Option<&InterfaceWish>,

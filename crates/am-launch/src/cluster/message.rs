@@ -11,7 +11,8 @@ use crate::notices::Notice;
 use crate::outcome::RankEnd;
 use crate::secret::Secret;
 
-/// The first bytes that a launcher writes to an agent's standard input; the protocol's version and a length follow.
+/// The first bytes that a launcher writes to an agent's standard input; the protocol's version and a length
+/// follow.
 pub(crate) const ORDERS_MAGIC: [u8; 8] = *b"am-agent";
 
 /// What an agent gets through its standard input.
@@ -37,7 +38,8 @@ pub(crate) struct Orders {
     pub(crate) local_ranks: LocalRanks,
 }
 wire!(struct Orders {
-    version, secret, launcher_addresses, connect_timeout, lost_after, host, name, interface, address, grace, local_ranks,
+    version, secret, launcher_addresses, connect_timeout, lost_after, host, name, interface, address, grace,
+    local_ranks,
 });
 
 /// From an agent to its launcher.
@@ -152,7 +154,8 @@ wire!(enum Answer {
 /// Parts of an exchange in one message: with each of them as long as one may be, a channel still takes it.
 const AT_ONCE: usize = 128;
 
-/// Some parts of an exchange: at most 128 of at most 64 KiB each, so that a message of empty ones takes no more memory than others.
+/// Some parts of an exchange: at most 128 of at most 64 KiB each, so that a message of empty ones takes no more
+/// memory than others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parts(pub(crate) Vec<Vec<u8>>);
 

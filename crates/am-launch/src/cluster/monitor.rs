@@ -1,4 +1,5 @@
-//! The launcher's loop of a job on several hosts: receives signals and agents, and carries out what the policy orders.
+//! The launcher's loop of a job on several hosts: receives signals and agents, and carries out what the policy
+//! orders.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -142,8 +143,8 @@ impl ClusterMonitor<'_> {
                 return;
             }
             if self.policy.is_over() {
-                // Agents still end what their ranks left behind; that takes a grace period at most. Output takes as long as
-                // its reader.
+                // Agents still end what their ranks left behind; that takes a grace period at most. Output takes
+                // as long as its reader.
                 if merger.is_writing() {
                     over_since = None;
                 }
@@ -155,8 +156,8 @@ impl ClusterMonitor<'_> {
         }
     }
 
-    /// Lets the remote commands of hosts that are done bring what is left of the output, as long as its reader takes it and
-    /// the user doesn't mind.
+    /// Lets the remote commands of hosts that are done bring what is left of the output, as long as its reader
+    /// takes it and the user doesn't mind.
     fn part(&mut self, merger: &Merger) {
         self.monitors.iter_mut().for_each(|monitor| monitor.state.channel = None);
         let mut stuck_since = Instant::now();
@@ -283,7 +284,8 @@ impl ClusterMonitor<'_> {
         self.monitors.iter_mut().for_each(|monitor| monitor.last_received = Instant::now());
     }
 
-    /// A host is lost, and with it those of its ranks that had not ended. They die there when the agent misses its launcher.
+    /// A host is lost, and with it those of its ranks that had not ended. They die there when the agent misses its
+    /// launcher.
     fn lose(&mut self, index: usize, reason: &str) {
         let monitor = &mut self.monitors[index];
         monitor.state.channel = None;
@@ -299,7 +301,8 @@ impl ClusterMonitor<'_> {
         self.obey(orders);
     }
 
-    /// Tells all hosts who has died, so that nobody has to find it out by silence: whoever failed, or did not take leave.
+    /// Tells all hosts who has died, so that nobody has to find it out by silence: whoever failed, or did not take
+    /// leave.
     fn announce_failures(&mut self, ends: &[(Rank, RankEnd)], left: &[u32]) {
         let proper = |rank: Rank, end: RankEnd| end.is_success() && left.contains(&rank.0);
         let dead: Vec<u32> =

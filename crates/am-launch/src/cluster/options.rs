@@ -8,14 +8,16 @@ use crate::cluster::place::Placement;
 use crate::cluster::remote::Remote;
 use crate::interface::InterfaceWish;
 
-/// How long the hosts of a job get by default to report, beside what [`default_start_limit`] adds for each of them.
+/// How long the hosts of a job get by default to report, beside what [`default_start_limit`] adds for each of
+/// them.
 pub const DEFAULT_START_LIMIT: Duration = Duration::from_secs(60);
 /// What every host adds: its remote command is started and its agent is met after those of the others.
 const START_PER_HOST: Duration = Duration::from_millis(250);
 /// After how long of silence launcher and agents give each other up by default.
 pub const DEFAULT_LOST_AFTER: Duration = Duration::from_secs(30);
 
-/// How long so many hosts get to report where nobody says otherwise: [`DEFAULT_START_LIMIT`] and a quarter of a second for each.
+/// How long so many hosts get to report where nobody says otherwise: [`DEFAULT_START_LIMIT`] and a quarter of a
+/// second for each.
 pub fn default_start_limit(hosts: usize) -> Duration {
     DEFAULT_START_LIMIT + START_PER_HOST.saturating_mul(u32::try_from(hosts).unwrap_or(u32::MAX))
 }
@@ -58,7 +60,8 @@ impl Hosts {
         }
     }
 
-    /// The number of ranks of a job whose user doesn't say: one for each slot, a host without a number counting one.
+    /// The number of ranks of a job whose user doesn't say: one for each slot, a host without a number counting
+    /// one.
     pub fn default_ranks(&self) -> u32 {
         super::place::default_ranks(&self.list)
     }
@@ -70,8 +73,8 @@ impl Hosts {
         self
     }
 
-    /// The command that starts a program on another host. With the default one, `ssh`, ranks of this host are started
-    /// without it.
+    /// The command that starts a program on another host. With the default one, `ssh`, ranks of this host are
+    /// started without it.
     #[must_use]
     pub fn remote(mut self, remote: Remote) -> Self {
         self.remote = remote;
@@ -106,8 +109,8 @@ impl Hosts {
         self
     }
 
-    /// After how long of silence a host is lost, and the launcher for its hosts; [`DEFAULT_LOST_AFTER`] by default. A link
-    /// that is cut for less than half of it does no harm.
+    /// After how long of silence a host is lost, and the launcher for its hosts; [`DEFAULT_LOST_AFTER`] by
+    /// default. A link that is cut for less than half of it does no harm.
     #[must_use]
     pub fn lost_after(mut self, time: Duration) -> Self {
         self.lost_after = time.max(Duration::from_millis(100));

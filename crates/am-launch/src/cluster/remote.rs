@@ -39,8 +39,8 @@ pub enum RemoteError {
 impl FromStr for Remote {
     type Err = RemoteError;
 
-    /// Splits a command into words as a shell does (spaces, quotation marks, backslashes; nothing is expanded). The host's
-    /// name takes the place of every `{host}` or, if there is none, follows the last word.
+    /// Splits a command into words as a shell does (spaces, quotation marks, backslashes; nothing is expanded).
+    /// The host's name takes the place of every `{host}` or, if there is none, follows the last word.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let words = split(text).ok_or_else(|| RemoteError::Quote(text.into()))?;
         if words.is_empty() { Err(RemoteError::Empty) } else { Ok(Self { words, default: false }) }
@@ -92,8 +92,8 @@ impl Remote {
     }
 }
 
-/// A program's path as one word for a shell such as ssh's on the other side. Where all its characters are harmless it
-/// stays as it is, so that commands without a shell take it, too.
+/// A program's path as one word for a shell such as ssh's on the other side. Where all its characters are harmless
+/// it stays as it is, so that commands without a shell take it, too.
 fn quoted(program: &OsStr) -> OsString {
     let harmless = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+@%,:=".contains(byte);
     if program.as_bytes().iter().all(harmless) {

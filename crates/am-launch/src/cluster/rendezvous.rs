@@ -177,7 +177,8 @@ impl RendezvousClient<'_> {
         address: IpAddr,
         arrived: BTreeMap<u32, (RankArrival, Channel)>,
     ) -> Result<Met, RendezvousError> {
-        // Where this host's name means a loopback address here, the address that reaches the others is the right one.
+        // Where this host's name means a loopback address here, the address that reaches the others is the right
+        // one.
         let elsewhere = arrived.values().map(|(arrival, _)| arrival.address).find(|other| !other.is_loopback());
         let own = match elsewhere {
             Some(other) if address.is_loopback() || address.is_unspecified() => outward(other).unwrap_or(address),
@@ -336,8 +337,8 @@ fn refuse(arrived: BTreeMap<u32, (RankArrival, Channel)>, reason: String) -> Ren
     RendezvousError::Refused(reason)
 }
 
-/// What tells this machine from every other one as far as sharing memory goes: its boot, the namespaces that processes find
-/// each other in, and the user.
+/// What tells this machine from every other one as far as sharing memory goes: its boot, the namespaces that
+/// processes find each other in, and the user.
 fn machine() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |name: &str| {

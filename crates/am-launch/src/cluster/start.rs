@@ -115,7 +115,8 @@ impl<'a> ClusterStart<'a> {
             version: env!("CARGO_PKG_VERSION").into(),
             secret: self.secret.clone(),
             launcher_addresses,
-            // The launcher is there: where it can't be reached at once, waiting seldom helps, but for those of many others.
+            // The launcher is there: where it can't be reached at once, waiting seldom helps, but for those of
+            // many others.
             connect_timeout: (hosts.start_limit / 2).min(default_start_limit(hosts.list.len()) / 4),
             lost_after: hosts.lost_after,
             host,
@@ -166,7 +167,8 @@ impl<'a> ClusterStart<'a> {
         };
         let mut local_ranks = LocalRanks::of(self.spec);
         local_ranks.directory = Some(directory);
-        // What the user has set for this family reaches the ranks of other hosts, too; the rest of the environment is theirs.
+        // What the user has set for this family reaches the ranks of other hosts, too; the rest of the environment
+        // is theirs.
         let forwarded = std::env::vars_os().filter(|(key, _)| crate::env::is_forwarded(key));
         local_ranks.environment = forwarded.chain(std::mem::take(&mut local_ranks.environment)).collect();
         Ok(local_ranks)
@@ -336,13 +338,15 @@ fn listen_at(launcher_addresses: &[(Vec<IpAddr>, Option<String>)]) -> IpAddr {
     }
 }
 
-/// Writes an agent's orders to its standard input and, if rank 0 is there, what comes through this process's own after them.
+/// Writes an agent's orders to its standard input and, if rank 0 is there, what comes through this process's own
+/// after them.
 fn feed(mut input: ChildStdin, orders: &Orders, with_own: bool) -> io::Result<()> {
     let body = encode(orders);
     let mut head = ORDERS_MAGIC.to_vec();
     head.extend_from_slice(&PROTOCOL.to_le_bytes());
     head.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    // A thread of its own: a remote command that hangs takes nothing in, and nobody knows when our own input comes.
+    // A thread of its own: a remote command that hangs takes nothing in, and nobody knows when our own input
+    // comes.
     thread::Builder::new().name("am-orders".into()).spawn(move || {
         let said = input.write_all(&head).and_then(|()| input.write_all(&body));
         drop(body);

@@ -1,7 +1,9 @@
-//! The check of an environment: that every variable of this family in it is known, and that those with settings make sense.
+//! The check of an environment: that every variable of this family in it is known, and that those with settings
+//! make sense.
 //!
-//! A launcher makes it before it starts a rank. The variables of transports are known where they are [registered](register): in a
-//! program that starts itself, and in ranks, which make the check where the launcher could not, as `amrun`.
+//! A launcher makes it before it starts a rank. The variables of transports are known where they are
+//! [registered](register): in a program that starts itself, and in ranks, which make the check where the launcher
+//! could not, as `amrun`.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, PoisonError};
@@ -41,8 +43,9 @@ impl Settings {
 
 static REGISTERED: Mutex<Vec<Settings>> = Mutex::new(Vec::new());
 
-/// Makes variables known to the check of the environment, for the life of the process; once for each list of names, however often
-/// it is called. Call it before [`run`](crate::run), [`Launcher::launch`](crate::Launcher::launch) and
+/// Makes variables known to the check of the environment, for the life of the process; once for each list of
+/// names, however often it is called. Call it before [`run`](crate::run),
+/// [`Launcher::launch`](crate::Launcher::launch) and
 /// [`Bootstrap::from_environment`](crate::Bootstrap::from_environment).
 pub fn register(settings: Settings) {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,8 +62,9 @@ pub(crate) fn check_own(more: &[(OsString, OsString)]) -> Result<(), Environment
 }
 
 /// # Errors
-/// A variable with this family's prefix that nobody reads, or one whose value makes no sense. Where nothing is registered, unknown
-/// variables pass, unless they look like a launcher's own, misspelt: a transport may read them.
+/// A variable with this family's prefix that nobody reads, or one whose value makes no sense. Where nothing is
+/// registered, unknown variables pass, unless they look like a launcher's own, misspelt: a transport may read
+/// them.
 fn check(variables: &[(OsString, OsString)], registered: &[Settings]) -> Result<(), EnvironmentError> {
     let known = || {
         let others = registered.iter().flat_map(|settings| settings.variables.iter().copied());
@@ -93,7 +97,8 @@ fn fits(name: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
 }
 
-/// How many characters have to be put in, left out or replaced to make one text of the other (Levenshtein's distance).
+/// How many characters have to be put in, left out or replaced to make one text of the other (Levenshtein's
+/// distance).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, left) in a.chars().enumerate() {
@@ -122,8 +127,8 @@ fn timeout_in(value: Option<&OsStr>) -> Result<Option<Duration>, EnvironmentErro
     time.map(Some).ok_or(EnvironmentError::Malformed { variable, value: value.to_owned(), expected })
 }
 
-/// A time as flags and variables have it: a number, not necessarily whole, and its unit (`us`, `ms`, `s`, `m` or `h`); seconds
-/// without one.
+/// A time as flags and variables have it: a number, not necessarily whole, and its unit (`us`, `ms`, `s`, `m` or
+/// `h`); seconds without one.
 ///
 /// # Errors
 /// The text is none; the reason ends "... such as 500ms, 10s or 2m".

@@ -31,8 +31,8 @@ pub const MANIFEST_FD: &str = "AM_MANIFEST_FD";
 /// The inherited descriptor of this rank's control link to its launcher, as `NUMBER:DEVICE:INODE`.
 pub const CONTROL_FD: &str = "AM_CONTROL_FD";
 
-/// `host:port` at which ranks that were started by hand, by `mpirun` or by `srun` on several hosts meet; rank 0 listens
-/// there.
+/// `host:port` at which ranks that were started by hand, by `mpirun` or by `srun` on several hosts meet; rank 0
+/// listens there.
 pub const RENDEZVOUS: &str = "AM_RENDEZVOUS";
 /// A file with the job's secret, for jobs that meet at [`RENDEZVOUS`].
 pub const SECRET_FILE: &str = "AM_SECRET_FILE";
@@ -57,8 +57,8 @@ pub const MEET_TIMEOUT: &str = "AM_MEET_TIMEOUT";
 
 /// The time-out of every wait of every rank: `500ms`, `10s`, `2m`.
 pub const TIMEOUT: &str = "AM_TIMEOUT";
-/// Names of variables, with commas between them, that begin as this family's do but belong to other programs; a final `*`
-/// stands for any rest.
+/// Names of variables, with commas between them, that begin as this family's do but belong to other programs; a
+/// final `*` stands for any rest.
 pub const IGNORE: &str = "AM_IGNORE";
 
 /// The inherited pipe end through which ranks tell their launcher what their exit codes don't, as
@@ -103,7 +103,8 @@ pub const SETTINGS: [&str; 11] = [
     IGNORE,
 ];
 
-/// Whether a variable of this family is for ranks on other hosts as well, rather than for one process or its launcher.
+/// Whether a variable of this family is for ranks on other hosts as well, rather than for one process or its
+/// launcher.
 pub(crate) fn is_forwarded(key: &OsStr) -> bool {
     let kept = [DEFAULT_RANKS, REMOTE, RENDEZVOUS, SECRET_FILE, INTERFACE];
     key.as_encoded_bytes().starts_with(b"AM_") && !SET_BY_LAUNCHER.iter().chain(&kept).any(|ours| key == *ours)

@@ -1,5 +1,5 @@
-//! Inputs that are put together from choices: frames, notices and manifests of the right form whose numbers lie at and around every
-//! limit, which bytes that a fuzzer changes at random hardly meet.
+//! Inputs that are put together from choices: frames, notices and manifests of the right form whose numbers lie at
+//! and around every limit, which bytes that a fuzzer changes at random hardly meet.
 
 use std::net::IpAddr;
 
@@ -33,7 +33,8 @@ impl Choices<'_> {
     }
 }
 
-/// What choices make of one of the three: frames of a control link, notices in their pipe, a manifest. Returns whether it was taken.
+/// What choices make of one of the three: frames of a control link, notices in their pipe, a manifest. Returns
+/// whether it was taken.
 ///
 /// # Panics
 /// As [`control`](super::control), [`notices`](super::notices) and [`manifest`](super::manifest).
@@ -46,7 +47,8 @@ pub fn drawn(data: &[u8]) -> bool {
     }
 }
 
-/// Frames of every kind towards either side. Their lengths are at most once a lie, since what follows makes no sense then.
+/// Frames of every kind towards either side. Their lengths are at most once a lie, since what follows makes no
+/// sense then.
 fn draw_control(choices: &mut Choices<'_>) -> bool {
     let towards = choices.byte() & 1;
     let ranks = choices.of(4) as u8;

@@ -7,8 +7,8 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 /// The soft and the hard limit that this process started with, once they have been changed.
 static BEFORE: OnceLock<(rlim_t, rlim_t)> = OnceLock::new();
 
-/// Makes room for `more` files beside those that are open, as far as the system lets this process, for the rest of its life.
-/// Too little room shows when a file can't be opened.
+/// Makes room for `more` files beside those that are open, as far as the system lets this process, for the rest of
+/// its life. Too little room shows when a file can't be opened.
 pub(crate) fn make_room(more: usize) {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let needed = (open + more) as rlim_t;

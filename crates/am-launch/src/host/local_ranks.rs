@@ -1,5 +1,5 @@
-//! The ranks of one host, from their description to running processes: what a launcher does on its own host and an agent
-//! on another one.
+//! The ranks of one host, from their description to running processes: what a launcher does on its own host and an
+//! agent on another one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! The ranks of one host: their start, their supervision and their output. A launcher and the agents of other hosts use the same.
+//! The ranks of one host: their start, their supervision and their output. A launcher and the agents of other
+//! hosts use the same.
 //!
 //! | file | owns |
 //! |---|---|

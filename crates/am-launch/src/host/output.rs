@@ -26,7 +26,8 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Whether somebody may still read this process's standard output: whether it is not a pipe or socket without a reader.
+/// Whether somebody may still read this process's standard output: whether it is not a pipe or socket without a
+/// reader.
 pub(crate) fn is_read() -> bool {
     let out = io::stdout();
     let mut ends = [PollFd::new(out.as_fd(), PollFlags::empty())];

@@ -14,11 +14,12 @@ use crate::spec::Rules;
 /// A repeated request to end counts only after this long: `timeout(1)` and process groups deliver one wish twice.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the launcher waits for the end of a rank whose loss others have failed over: what it has to say counts more than
-/// they. Longer than an endpoint over UDP lingers by default (2 s).
+/// How long the launcher waits for the end of a rank whose loss others have failed over: what it has to say counts
+/// more than they. Longer than an endpoint over UDP lingers by default (2 s).
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// How long ranks get to say what they wait for, when their time is over. A rank that sleeps looks up about once a second.
+/// How long ranks get to say what they wait for, when their time is over. A rank that sleeps looks up about once a
+/// second.
 const REPORTING: Duration = Duration::from_millis(1500);
 
 /// Longer than any job.
@@ -123,9 +124,9 @@ impl Policy {
     /// These ranks were found ended, all at the same time; `first` is the one that ended first, if that is known.
     ///
     /// Where it isn't, a rank that a signal killed counts as earlier than one that failed with a code: survivors
-    /// of a crash often fail right after it, hardly ever the other way round. And a rank that had been told of another one's
-    /// loss, or that left after another one, counts as later than that one, even if that one ends later: until then, but
-    /// not for longer than [`SETTLE`], nobody is named.
+    /// of a crash often fail right after it, hardly ever the other way round. And a rank that had been told of
+    /// another one's loss, or that left after another one, counts as later than that one, even if that one ends
+    /// later: until then, but not for longer than [`SETTLE`], nobody is named.
     pub(crate) fn ended(&mut self, batch: &[(Rank, RankEnd)], first: Option<Rank>, now: Instant) -> Vec<Order> {
         for &(rank, end) in batch {
             let slot = &mut self.ends[rank.0 as usize];
@@ -188,7 +189,8 @@ impl Policy {
         orders
     }
 
-    /// Chooses the first of the failures, if it is known or too late to wait for it, and says what follows from it.
+    /// Chooses the first of the failures, if it is known or too late to wait for it, and says what follows from
+    /// it.
     fn judge(&mut self, now: Instant) -> Vec<Order> {
         if self.pending.is_empty() {
             return Vec::new();

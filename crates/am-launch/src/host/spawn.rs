@@ -1,4 +1,5 @@
-//! What happens to a process before it runs a program: the few system calls between fork and exec, and signals' dispositions.
+//! What happens to a process before it runs a program: the few system calls between fork and exec, and signals'
+//! dispositions.
 
 use std::fs;
 use std::io;
@@ -71,8 +72,8 @@ pub(crate) fn restore_signals(signals: &[Signal]) -> nix::Result<()> {
     Ok(())
 }
 
-/// Makes a command's process die with the thread that spawns it, and deaf to the terminal's signals: its launcher decides
-/// what they mean for other hosts.
+/// Makes a command's process die with the thread that spawns it, and deaf to the terminal's signals: its launcher
+/// decides what they mean for other hosts.
 #[expect(unsafe_code, reason = "only code between fork and exec reaches every program before it runs")]
 pub(crate) fn shield(command: &mut Command, mask: SigSet, deaf_to: &'static [Signal]) {
     let launcher = getpid();
@@ -83,13 +84,13 @@ pub(crate) fn shield(command: &mut Command, mask: SigSet, deaf_to: &'static [Sig
         }
         prepare(launcher, &Inheritance { mask, files: Vec::new(), cpus: None, files_before: None })
     };
-    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes plain system calls on values
-    // made before the fork; an empty vector allocates nothing.
+    // SAFETY: between fork and exec only async-signal-safe work is allowed. The closure makes plain system calls
+    // on values made before the fork; an empty vector allocates nothing.
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and then
-/// the kernel would reap them unseen. A handler that the program has set stays.
+/// Makes sure that this process hears of its children's end: a parent may have handed it SIGCHLD as ignored, and
+/// then the kernel would reap them unseen. A handler that the program has set stays.
 ///
 /// # Errors
 /// Those of `sigaction(2)`; none is expected.
@@ -105,7 +106,8 @@ pub(crate) fn hear_of_children() -> nix::Result<()> {
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }.map(drop)
 }
 
-/// Makes SIGQUIT ask every endpoint of this process for its stall report, unless the program has a handler of its own.
+/// Makes SIGQUIT ask every endpoint of this process for its stall report, unless the program has a handler of its
+/// own.
 ///
 /// # Errors
 /// Those of `sigaction(2)`; none is expected.

@@ -40,9 +40,9 @@ pub(crate) enum Exchange {
 
 /// A rank's job before any transport: who and where its ranks are, and what transports need to find each other.
 ///
-/// A transport learns its peers' addresses by [`allgather`](Self::allgather), hands a file such as shared memory to the other ranks
-/// of its host by [`hand_out`](Self::hand_out), and hears of ends that it could not notice itself by
-/// [`on_failure`](Self::on_failure). This crate knows none of them.
+/// A transport learns its peers' addresses by [`allgather`](Self::allgather), hands a file such as shared memory
+/// to the other ranks of its host by [`hand_out`](Self::hand_out), and hears of ends that it could not notice
+/// itself by [`on_failure`](Self::on_failure). This crate knows none of them.
 ///
 /// ```no_run
 /// let Some(job) = am_launch::Bootstrap::from_environment()? else { return Ok(()) };
@@ -186,8 +186,8 @@ impl Bootstrap {
         self.manifest.members(self.host_of(self.rank))
     }
 
-    /// The secret of this run of the job. Where the ranks met with `AM_SECRET_FILE`, it comes from that file's and from a value
-    /// that is new in every run.
+    /// The secret of this run of the job. Where the ranks met with `AM_SECRET_FILE`, it comes from that file's and
+    /// from a value that is new in every run.
     pub fn secret(&self) -> &Secret {
         &self.manifest.secret
     }
@@ -197,20 +197,21 @@ impl Bootstrap {
         notices::exit_job(code)
     }
 
-    /// The error of a rank whose transports can't do what the environment asks for, which is the same on all ranks: rank 0 says it,
-    /// the others block for 3 s, in which a launcher ends them.
+    /// The error of a rank whose transports can't do what the environment asks for, which is the same on all
+    /// ranks: rank 0 says it, the others block for 3 s, in which a launcher ends them.
     pub fn refuse(&self, reason: String) -> RankError {
         after_rank_zero(self.rank);
         EnvironmentError::Setting { reason }.into()
     }
 
-    /// Hands this rank's bytes, at most [`LONGEST_PART`](Self::LONGEST_PART), to all ranks and returns everybody's, by rank; none of ranks that have ended
-    /// or have dropped their `Bootstrap`. Collective, and may be repeated; blocks until all others take part.
+    /// Hands this rank's bytes, at most [`LONGEST_PART`](Self::LONGEST_PART), to all ranks and returns
+    /// everybody's, by rank; none of ranks that have ended or have dropped their `Bootstrap`. Collective, and may
+    /// be repeated; blocks until all others take part.
     ///
     /// # Errors
-    /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or somebody did not
-    /// take part in time. A rank whose time is up has taken part all the same: the next call is the next exchange.
-    /// [`ExchangeError::Forked`] in a child process, here and below.
+    /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or
+    /// somebody did not take part in time. A rank whose time is up has taken part all the same: the next call is
+    /// the next exchange. [`ExchangeError::Forked`] in a child process, here and below.
     pub fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let bytes = own.len();
         if bytes > Self::LONGEST_PART {
@@ -222,10 +223,10 @@ impl Bootstrap {
         }
     }
 
-    /// Calls `failed` for every rank that has ended without taking leave, as soon as that is known and also for those that are known
-    /// already: for those on this thread, for the others on one that does nothing else. It must not call this
-    /// again, and a panic in it is
-    /// told and goes no further. A rank may be named that has left in a way of its transport's own.
+    /// Calls `failed` for every rank that has ended without taking leave, as soon as that is known and also for
+    /// those that are known already: for those on this thread, for the others on one that does nothing else. It
+    /// must not call this again, and a panic in it is told and goes no further. A rank may be named that has left
+    /// in a way of its transport's own.
     ///
     /// Where no launcher of this family started the ranks, rank 0 tells the others, as long as its process
     /// lives; afterwards nobody does. A rank has ended there when its process and all that it forked without
@@ -243,8 +244,8 @@ impl Bootstrap {
         failures.listen(Box::new(failed)).map_err(ExchangeError::Thread)
     }
 
-    /// Counts one more endpoint of this rank, whose leave the caller has to report. The launcher takes it that the rank has left as
-    /// long as all endpoints have; a rank that has left fails nobody when its process ends well.
+    /// Counts one more endpoint of this rank, whose leave the caller has to report. The launcher takes it that the
+    /// rank has left as long as all endpoints have; a rank that has left fails nobody when its process ends well.
     ///
     /// # Errors
     /// [`ExchangeError::Thread`].
@@ -255,8 +256,8 @@ impl Bootstrap {
         Ok(DepartureReport(Some(Present { known: Arc::clone(&link.known), uplink: Arc::clone(&link.uplink) })))
     }
 
-    /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a job. Blocks until all
-    /// of them have it, have ended or have dropped their `Bootstrap`.
+    /// Hands a file to ranks of this host, which have to [`fetch`](Self::fetch) it; `label` names it, once in a
+    /// job. Blocks until all of them have it, have ended or have dropped their `Bootstrap`.
     ///
     /// # Errors
     /// Somebody did not fetch it in time, or the system refused something.

@@ -1,5 +1,5 @@
-//! How one rank of a host hands a file to others, through an abstract socket, which is in no file system and ends with the process:
-//! the manifest of a job that another launcher started, or what a transport shares.
+//! How one rank of a host hands a file to others, through an abstract socket, which is in no file system and ends
+//! with the process: the manifest of a job that another launcher started, or what a transport shares.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -166,7 +166,8 @@ impl LocalRendezvous {
         Self { job, ranks, limit, until }
     }
 
-    /// Hands the descriptor to each of these ranks, and their connections to `served`. Blocks until all have it or are `lost`.
+    /// Hands the descriptor to each of these ranks, and their connections to `served`. Blocks until all have it or
+    /// are `lost`.
     pub(crate) fn serve(
         &self,
         whom: BTreeSet<u32>,
@@ -206,7 +207,8 @@ impl LocalRendezvous {
             }
             let mut waiting = Vec::new();
             for mut caller in callers {
-                // Whoever is not one of us, hangs up half-way or says nothing is no reason to give up on the others.
+                // Whoever is not one of us, hangs up half-way or says nothing is no reason to give up on the
+                // others.
                 match caller.greeting() {
                     Ok(Some((rank, ranks))) => {
                         if self.hand_out(&caller, rank, ranks, &mut missing, file)? {
@@ -247,7 +249,8 @@ impl LocalRendezvous {
         Ok(sent.is_ok() && missing.remove(&rank))
     }
 
-    /// Receives the descriptor that `from` hands out, and the connection to it. Blocks until it does, or is `lost`.
+    /// Receives the descriptor that `from` hands out, and the connection to it. Blocks until it does, or is
+    /// `lost`.
     pub(crate) fn fetch(
         &self,
         rank: Rank,
@@ -408,8 +411,8 @@ impl Caller {
     }
 }
 
-/// What a process of the same user may say to rank 0, in two parts; the first byte is the length of the first one. Returns whether
-/// it was taken for a rank's greeting.
+/// What a process of the same user may say to rank 0, in two parts; the first byte is the length of the first one.
+/// Returns whether it was taken for a rank's greeting.
 ///
 /// # Panics
 /// If anything but a whole greeting is, or a greeting isn't.

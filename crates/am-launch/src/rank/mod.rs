@@ -39,13 +39,14 @@ use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name};
 use crate::rank::star::Spokes;
 use crate::secret::{Secret, SecretError};
 
-/// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, beside what [`default_meet_timeout`] adds for
-/// each of them, unless `AM_MEET_TIMEOUT` says otherwise.
+/// How long the ranks of an `mpirun` or `srun` job wait for each other at the start, beside what
+/// [`default_meet_timeout`] adds for each of them, unless `AM_MEET_TIMEOUT` says otherwise.
 pub const DEFAULT_MEET_TIMEOUT: Duration = Duration::from_secs(60);
 /// What every rank adds: its process is started, and meets rank 0, after those of the others.
 const MEET_PER_RANK: Duration = Duration::from_millis(100);
 
-/// How long so many ranks wait for each other where nobody says otherwise: [`DEFAULT_MEET_TIMEOUT`] and a tenth of a second for each.
+/// How long so many ranks wait for each other where nobody says otherwise: [`DEFAULT_MEET_TIMEOUT`] and a tenth of
+/// a second for each.
 pub fn default_meet_timeout(ranks: u32) -> Duration {
     DEFAULT_MEET_TIMEOUT + MEET_PER_RANK.saturating_mul(ranks)
 }
@@ -57,11 +58,11 @@ impl Bootstrap {
     /// and its relatives, PMIx), then that of `srun`. Within a Slurm allocation only a process of a job step with
     /// several tasks is a rank: a batch script has `SLURM_PROCID` too, but no `SLURM_STEP_ID`.
     ///
-    /// SIGQUIT makes this process print what its endpoints wait for from now on, unless it has a handler of its own, and
-    /// `AM_TIMEOUT` becomes the time-out of waits.
+    /// SIGQUIT makes this process print what its endpoints wait for from now on, unless it has a handler of its
+    /// own, and `AM_TIMEOUT` becomes the time-out of waits.
     ///
-    /// Under `mpirun` and `srun`, and when the variables were set by hand, this call blocks until the other ranks are there: on one
-    /// host by the job's name, on several at `AM_RENDEZVOUS`.
+    /// Under `mpirun` and `srun`, and when the variables were set by hand, this call blocks until the other ranks
+    /// are there: on one host by the job's name, on several at `AM_RENDEZVOUS`.
     ///
     /// # Errors
     /// A malformed environment, ranks on several hosts without a rendezvous address, or ranks that don't turn up
@@ -70,7 +71,8 @@ impl Bootstrap {
         Self::identified(1)
     }
 
-    /// As [`from_environment`](Self::from_environment); where no launcher says how many endpoints a rank has, it has these.
+    /// As [`from_environment`](Self::from_environment); where no launcher says how many endpoints a rank has, it
+    /// has these.
     pub(crate) fn identified(endpoints: u16) -> Result<Option<Self>, RankError> {
         let Some(identity) = identify(&|name| std::env::var_os(name))? else { return Ok(None) };
         follow_launcher(&identity)?;
@@ -112,8 +114,8 @@ impl Bootstrap {
     }
 }
 
-/// The rank that this process was started as, of how many, and by whom; `None` if no launcher started it. Goes by what
-/// [`Bootstrap::from_environment`] goes by, and joins nothing.
+/// The rank that this process was started as, of how many, and by whom; `None` if no launcher started it. Goes by
+/// what [`Bootstrap::from_environment`] goes by, and joins nothing.
 ///
 /// # Errors
 /// A malformed environment.
@@ -202,7 +204,8 @@ fn joined(met: Met, identity: &Identity, limit: Duration) -> Bootstrap {
     Bootstrap::new(manifest, (rank, local), identity.started_by, exchange, limit)
 }
 
-/// Meets the ranks of a job on this host alone, by its name: rank 0 makes the manifest and serves the others in a launcher's place.
+/// Meets the ranks of a job on this host alone, by its name: rank 0 makes the manifest and serves the others in a
+/// launcher's place.
 fn met_here(
     job: String,
     rank: Rank,

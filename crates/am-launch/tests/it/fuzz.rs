@@ -3,7 +3,8 @@
 use am_conformance::each_mutation;
 use am_launch::fuzzing;
 
-/// Of the inputs that are made of a target's seeds: how many are taken for what they pretend to be, and how many are not.
+/// Of the inputs that are made of a target's seeds: how many are taken for what they pretend to be, and how many
+/// are not.
 fn counted(name: &str, mutations: u64, target: fn(&[u8]) -> bool) {
     let (mut taken, mut refused) = (0, 0);
     each_mutation(name, mutations, |data| if target(data) { taken += 1 } else { refused += 1 });

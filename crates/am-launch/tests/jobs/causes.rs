@@ -1,5 +1,5 @@
-//! Which rank, reason and code a job ends with: that of the first failure, not of a rank that failed because of it; of a rank
-//! that ends the whole job; and none, if only its reader has gone.
+//! Which rank, reason and code a job ends with: that of the first failure, not of a rank that failed because of
+//! it; of a rank that ends the whole job; and none, if only its reader has gone.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,5 @@
-//! How tests are listed and run, since this program plays ranks besides, and processes that can't hang a test for ever.
+//! How tests are listed and run, since this program plays ranks besides, and processes that can't hang a test for
+//! ever.
 
 use std::ffi::OsStr;
 use std::fs;

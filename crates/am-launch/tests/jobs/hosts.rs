@@ -1,5 +1,5 @@
-//! `amrun --hosts`: hosts that are addresses of the loopback network, with a shell in ssh's place, so that nothing needs
-//! privileges. Real networks are the business of the root package's `hosts` test.
+//! `amrun --hosts`: hosts that are addresses of the loopback network, with a shell in ssh's place, so that nothing
+//! needs privileges. Real networks are the business of the root package's `hosts` test.
 
 use std::fs;
 use std::io::{Read, Write};

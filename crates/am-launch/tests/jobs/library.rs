@@ -141,8 +141,8 @@ fn launcher_beside_other_threads() {
     assert_eq!((bad.first_failure(), bad.code()), (Some(Rank(1)), 8));
 }
 
-/// A process that a rank leaves behind holds the rank's output open; everything that the rank wrote comes through, and
-/// the launcher ends nevertheless.
+/// A process that a rank leaves behind holds the rank's output open; everything that the rank wrote comes through,
+/// and the launcher ends nevertheless.
 fn output_ends_with_the_ranks() {
     let finished = finish(role("prefixing").args(["sh", "-c", "sleep 1000 & echo $!; printf unfinished"]));
     let text = finished.text();

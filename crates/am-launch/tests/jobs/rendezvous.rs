@@ -1,5 +1,5 @@
-//! Ranks that meet at `AM_RENDEZVOUS`: started by hand with three variables and a file for the secret, or by an `mpirun` that
-//! is imitated or real. All on this host, over shared memory or UDP.
+//! Ranks that meet at `AM_RENDEZVOUS`: started by hand with three variables and a file for the secret, or by an
+//! `mpirun` that is imitated or real. All on this host, over shared memory or UDP.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! A job that does not get on says why: on SIGQUIT, when its time is over, and when a wait takes too long. And what a launcher
-//! says of an environment that it does not understand.
+//! A job that does not get on says why: on SIGQUIT, when its time is over, and when a wait takes too long. And
+//! what a launcher says of an environment that it does not understand.
 
 use std::process::Stdio;
 

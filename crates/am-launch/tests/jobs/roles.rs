@@ -28,8 +28,8 @@ pub(crate) const LIST_FILES: &str = "cd /proc/$$/fd; echo *";
 /// How many lines each rank writes in the role `lines`.
 pub(crate) const LINES: usize = 5;
 
-/// Asks for threads as ranks, whoever started this process, or for the backend that the second argument names; the first says what
-/// the ranks do.
+/// Asks for threads as ranks, whoever started this process, or for the backend that the second argument names; the
+/// first says what the ranks do.
 fn threads(args: &[OsString]) -> ExitCode {
     struct Act(String);
     impl Program for Act {
@@ -350,8 +350,8 @@ fn grandchild() -> Result<(), String> {
     Ok(())
 }
 
-/// Looks for the job's secret where others could see it: in the arguments and the environment of this process and all above
-/// it.
+/// Looks for the job's secret where others could see it: in the arguments and the environment of this process and
+/// all above it.
 fn hidden(job: &RankJob) -> Result<(), String> {
     let secret = job.secret().bytes();
     let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();

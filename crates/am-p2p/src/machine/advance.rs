@@ -76,7 +76,8 @@ pub(crate) struct Next {
     pub(crate) offset: Option<u64>,
 }
 
-/// Bytes of the parts of a message: receivers copy one out while the next is written, so that short messages have short ones.
+/// Bytes of the parts of a message: receivers copy one out while the next is written, so that short messages have
+/// short ones.
 const fn part_len(len: u64) -> u64 {
     let eighth = len / 8;
     if eighth < SHORTEST_PART { SHORTEST_PART } else { eighth }
@@ -250,8 +251,8 @@ impl Machine {
         Ok(Served::Sent)
     }
 
-    /// The next part of a message that is being written: whom it goes to, which bytes, and where in the receiver's segment. `most`
-    /// tells the most bytes of a part that is placed there, or is not.
+    /// The next part of a message that is being written: whom it goes to, which bytes, and where in the receiver's
+    /// segment. `most` tells the most bytes of a part that is placed there, or is not.
     pub(crate) fn next_part(&self, key: Key, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
         let send = self.sends.get(key)?;
         let Grant { receive, offset, unknown } = send.grant?;

@@ -64,8 +64,9 @@ impl Machine {
         deferred.push(key);
     }
 
-    /// What advertises a receive now, which takes the memory for it; `None` if it is not to be advertised any more, or not yet.
-    /// Made at the moment of sending: what it says is counted from the messages that have come by then.
+    /// What advertises a receive now, which takes the memory for it; `None` if it is not to be advertised any
+    /// more, or not yet. Made at the moment of sending: what it says is counted from the messages that have come
+    /// by then.
     pub(super) fn advertisement(&mut self, key: Key) -> Option<Control> {
         let receive = self.receives.get(key)?;
         let (selector, capacity) = (receive.selector, receive.capacity);
@@ -196,12 +197,14 @@ impl Machine {
         self.revoked(pair, context);
     }
 
-    /// What revokes a receive now; `None` if it is over without: it has met its message, or is cancelled since its sender has
-    /// not been told of it nor of one behind it. Made at the moment of sending, as [`Machine::advertisement`] is.
+    /// What revokes a receive now; `None` if it is over without: it has met its message, or is cancelled since its
+    /// sender has not been told of it nor of one behind it. Made at the moment of sending, as
+    /// [`Machine::advertisement`] is.
     pub(super) fn revocation(&mut self, pair: usize, context: u32, key: Key) -> Option<Control> {
         if let Some(selector) = self.cancelling(key) {
             if self.is_known(key) {
-                // Advertised receives are never deeper than is looked for, but what is cancelled may be before one of these.
+                // Advertised receives are never deeper than is looked for, but what is cancelled may be before one
+                // of these.
                 let place = self.posted.iter(selector).position(|other| other == key);
                 let place = place.expect("it is posted") as u32;
                 let (tag, seen) = (selector.tag, self.pairs[pair].expected);
@@ -293,7 +296,8 @@ impl Machine {
         Cancel::Asked
     }
 
-    /// Whether a receive's sender knows of it or of one behind it, which is for one message sooner once this is cancelled.
+    /// Whether a receive's sender knows of it or of one behind it, which is for one message sooner once this is
+    /// cancelled.
     fn is_known(&self, key: Key) -> bool {
         let Some(Receive { selector, .. }) = self.receives.get(key) else { return false };
         selector.class() == 0 && self.advertises() && {

@@ -1,8 +1,8 @@
-//! An index of entries by a key, in the order in which they were added to each key: the cost of finding the first entry of a key
-//! does not depend on how many others there are.
+//! An index of entries by a key, in the order in which they were added to each key: the cost of finding the first
+//! entry of a key does not depend on how many others there are.
 //!
-//! Entries of a slab are nodes of chains, one chain for each bucket of a hash table. Adding, finding and removing take constant
-//! time on average and allocate only when there are more entries than ever before.
+//! Entries of a slab are nodes of chains, one chain for each bucket of a hash table. Adding, finding and removing
+//! take constant time on average and allocate only when there are more entries than ever before.
 
 use am_core::slab::Key;
 
@@ -35,7 +35,8 @@ impl Selector {
         })
     }
 
-    /// A number that differs where keys do, nearly always: the multiplier is that of Steele, Lea and Flood's SplitMix64 (2014).
+    /// A number that differs where keys do, nearly always: the multiplier is that of Steele, Lea and Flood's
+    /// SplitMix64 (2014).
     fn hash(self) -> u64 {
         let mixed = (u64::from(self.context) << 32 | u64::from(self.source)) ^ u64::from(self.tag).rotate_left(20);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -52,8 +52,8 @@ pub(crate) enum Control {
     Cts { send: Key, receive: Key, offset: Option<u64> },
     /// A message is not going to be received.
     Refuse { send: Key, freed: bool },
-    /// A receive is posted: the message with this tag that `place` others with the tag come before, counted from `seen` on, may be
-    /// written.
+    /// A receive is posted: the message with this tag that `place` others with the tag come before, counted from
+    /// `seen` on, may be written.
     Rtr { context: u32, tag: u32, seen: u32, place: u32, receive: Key, capacity: u64, offset: u64 },
     /// The receive at a place, counted as in `Rtr`, is to be cancelled.
     Revoke { context: u32, tag: u32, seen: u32, place: u32, receive: Key },

@@ -1,5 +1,5 @@
-//! The receive of a blocking call while no other one is posted: it has a place of its own, so that an eager message finds it without
-//! a table. Whatever is not such a message makes it a posted receive like any other.
+//! The receive of a blocking call while no other one is posted: it has a place of its own, so that an eager
+//! message finds it without a table. Whatever is not such a message makes it a posted receive like any other.
 
 use super::chains::{ANY, Selector};
 use super::control::{Envelope, KIND};
@@ -65,8 +65,8 @@ impl Direct {
 }
 
 impl Machine {
-    /// Begins the receive of a blocking call, if no other one is posted, no message waits, and there is nothing to advertise.
-    /// It is looked at by [`Machine::take_direct`], and ended by that or by [`Machine::post_direct`].
+    /// Begins the receive of a blocking call, if no other one is posted, no message waits, and there is nothing to
+    /// advertise. It is looked at by [`Machine::take_direct`], and ended by that or by [`Machine::post_direct`].
     #[inline]
     pub(crate) fn begin_direct(&mut self, selector: Selector, kind: u32, capacity: u64) -> bool {
         if self.direct.stage != Stage::Unused {

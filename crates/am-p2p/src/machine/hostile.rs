@@ -1,5 +1,5 @@
-//! Peers that break the protocol: their numbers are drawn from what the receiver knows, around every limit of it. Nothing panics,
-//! memory stays bounded, and the messages of the others arrive.
+//! Peers that break the protocol: their numbers are drawn from what the receiver knows, around every limit of it.
+//! Nothing panics, memory stays bounded, and the messages of the others arrive.
 
 use super::control::Offer;
 use super::model::{Packet, Play, PrintsOnPanic, SEGMENT, seeds};

@@ -1,5 +1,5 @@
-//! The protocols as a state machine with neither network nor clock: it is told what a rank asks for and what arrives, and says
-//! through a [`Wire`] what is to be sent.
+//! The protocols as a state machine with neither network nor clock: it is told what a rank asks for and what
+//! arrives, and says through a [`Wire`] what is to be sent.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -19,12 +19,13 @@
 //!
 //! # Why an advertisement meets the right message
 //!
-//! Messages of a sender to a receiver in a communicator are numbered. A receive is advertised only while no wildcard is posted in its
-//! communicator, so that the messages of its sender with its tag match the receives with that tag in order, whatever else happens. An RTR
-//! says how many messages the receiver had seen, and how many receives with that tag come before. The sender knows which messages
-//! with the tag it has numbered from there on, so it knows which message the receive is for: one that was announced, and is written
-//! now (crossing); one that went eagerly, so that the receive needs no advertisement any more; or one that comes later.
-//! A revocation names its receive by the same two numbers and shifts those behind. This needs messages of a pair to arrive in order;
+//! Messages of a sender to a receiver in a communicator are numbered. A receive is advertised only while no
+//! wildcard is posted in its communicator, so that the messages of its sender with its tag match the receives with
+//! that tag in order, whatever else happens. An RTR says how many messages the receiver had seen, and how many
+//! receives with that tag come before. The sender knows which messages with the tag it has numbered from there on,
+//! so it knows which message the receive is for: one that was announced, and is written now (crossing); one that
+//! went eagerly, so that the receive needs no advertisement any more; or one that comes later. A revocation names
+//! its receive by the same two numbers and shifts those behind. This needs messages of a pair to arrive in order;
 //! where a transport does not keep it, nothing is advertised.
 
 mod advance;
@@ -227,8 +228,8 @@ impl Machine {
         }
     }
 
-    /// Learns of the job: its ranks, the largest Medium message, whether messages keep their order, and the memory that messages may
-    /// be written to.
+    /// Learns of the job: its ranks, the largest Medium message, whether messages keep their order, and the memory
+    /// that messages may be written to.
     pub(crate) fn set_up(&mut self, ranks: u32, medium: u64, ordered: bool, staging: Option<Block>) {
         self.eager = medium.min(self.config.eager as u64);
         self.ordered = ordered;
@@ -265,9 +266,9 @@ impl Machine {
         index as usize
     }
 
-    /// The place of a peer in a communicator, of which a message or advertisement of the peer has come; `None`, and the peer
-    /// is faulty, if it is no member, or has named more communicators that this rank has not made yet than it can have messages
-    /// under way.
+    /// The place of a peer in a communicator, of which a message or advertisement of the peer has come; `None`,
+    /// and the peer is faulty, if it is no member, or has named more communicators that this rank has not made yet
+    /// than it can have messages under way.
     #[inline]
     fn pair_of_arrival(&mut self, context: u32, rank: u32) -> Option<usize> {
         let name = u64::from(context) << 32 | u64::from(rank);
@@ -299,7 +300,8 @@ impl Machine {
         admitted.then_some(())
     }
 
-    /// Learns of a communicator's members, given in ascending order. Peers that have sent in it without being members are faulty.
+    /// Learns of a communicator's members, given in ascending order. Peers that have sent in it without being
+    /// members are faulty.
     pub(crate) fn open(&mut self, context: u32, members: impl IntoIterator<Item = u32>) {
         let index = self.context(context);
         if self.contexts[index].members.is_some() {

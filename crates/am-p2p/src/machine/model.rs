@@ -1,4 +1,5 @@
-//! Random programs on a random network, compared with what matching means: lists that are searched from their beginning.
+//! Random programs on a random network, compared with what matching means: lists that are searched from their
+//! beginning.
 
 use super::receiving::MessageInfo;
 use super::*;

@@ -206,7 +206,8 @@ impl Machine {
         self.peers[*peer as usize].gone
     }
 
-    /// Accounts for a message, and whether its turn has come. A peer that sends more than its credit permits is faulty.
+    /// Accounts for a message, and whether its turn has come. A peer that sends more than its credit permits is
+    /// faulty.
     #[inline]
     fn accept_sequence(&mut self, pair: usize, envelope: &Envelope, units: u32) -> Arrival {
         let state = &mut self.pairs[pair];
@@ -408,7 +409,8 @@ impl Machine {
         self.consume(peer, units(len));
     }
 
-    /// An eager message has come for a receive with wildcards, or one that its sender or its communicator knows of.
+    /// An eager message has come for a receive with wildcards, or one that its sender or its communicator knows
+    /// of.
     fn eager_known(&mut self, key: Key, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
         let len = payload.len() as u64;
         let advertised = self.receive_mut(key).advertised;
@@ -424,7 +426,8 @@ impl Machine {
         self.consume(peer, units(len));
         if advertised && self.config.protocol == Protocol::ReceiverInitiated {
             self.receive_mut(key).stage = Stage::Retiring;
-            // It counts as advertised until it is answered, so that the peer never has more to answer than there are advertisements.
+            // It counts as advertised until it is answered, so that the peer never has more to answer than there
+            // are advertisements.
             self.peers[peer].adverts += 1;
             self.counts.revocations += 1;
             self.queue_control(peer, Control::Retire { receive: key });
@@ -625,8 +628,8 @@ impl Machine {
         self.receives.get(key).is_none_or(Receive::is_over)
     }
 
-    /// Where a message is being written to, and how many bytes of it from its beginning on are there. Not where parts may come
-    /// in another order, or the message is not received.
+    /// Where a message is being written to, and how many bytes of it from its beginning on are there. Not where
+    /// parts may come in another order, or the message is not received.
     pub(crate) fn arrived(&self, key: Key) -> Option<(Block, u64)> {
         let receive = self.receives.get(key).filter(|receive| self.ordered && receive.reading.is_none())?;
         let well = receive.stage == Stage::Moving && receive.failure.is_none();
@@ -640,8 +643,8 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
-    /// Copies out the message of a receive that is over and well, unless it is in the segment; its entry goes. `None`, and nothing has
-    /// changed, otherwise.
+    /// Copies out the message of a receive that is over and well, unless it is in the segment; its entry goes.
+    /// `None`, and nothing has changed, otherwise.
     #[inline]
     pub(crate) fn take_copied(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
         let receive = self.receives.get_mut(key)?;

@@ -112,7 +112,8 @@ impl Machine {
             envelope.kind |= SHORT;
         }
         if logs {
-            // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made before.
+            // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made
+            // before.
             while state.log.len() > outstanding as usize {
                 state.log.pop_front();
             }
@@ -120,8 +121,9 @@ impl Machine {
         }
     }
 
-    /// Takes up a message that can be sent at once in one active message, which the caller sends: its envelope, and the credit
-    /// that goes along. `None` if it has to be sent by [`Machine::begin`], or its communicator was freed.
+    /// Takes up a message that can be sent at once in one active message, which the caller sends: its envelope,
+    /// and the credit that goes along. `None` if it has to be sent by [`Machine::begin`], or its communicator was
+    /// freed.
     #[inline]
     pub(crate) fn begin_eager(
         &mut self,
@@ -290,8 +292,8 @@ impl Machine {
         }
     }
 
-    /// Whether a message whose bytes are lent can be written: not before what is queued for its receiver, such as the answer to a
-    /// revocation, which the message would overtake.
+    /// Whether a message whose bytes are lent can be written: not before what is queued for its receiver, such as
+    /// the answer to a revocation, which the message would overtake.
     pub(crate) fn granted(&self, key: Key) -> bool {
         let Some(send) = self.sends.get(key) else { return false };
         send.stage == Stage::Granted

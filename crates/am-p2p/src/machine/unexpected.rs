@@ -95,7 +95,8 @@ impl Machine {
         self.discard_stored(message, false);
     }
 
-    /// Lets a message go that can be asked for no more, since its communicator was freed or since it was set aside.
+    /// Lets a message go that can be asked for no more, since its communicator was freed or since it was set
+    /// aside.
     pub(super) fn discard_stored(&mut self, message: Key, freed: bool) {
         let Some(Unexpected { from, len, content, .. }) = self.stored.remove(message) else { return };
         let peer = self.peer(from);

@@ -124,7 +124,8 @@ mod tests {
                     Step::Take { len, alignment } => match list.take(len, alignment, LIMIT) {
                         Some(at) => {
                             prop_assert!(at.is_multiple_of(alignment) && at >= begin && at + len <= LIMIT);
-                            prop_assert!(taken.iter().all(|(other, size)| at + len <= *other || other + size <= at));
+                            let apart = |(other, size): &(u64, u64)| at + len <= *other || other + size <= at;
+                            prop_assert!(taken.iter().all(apart));
                             taken.push((at, len));
                         }
                         // A part that is large enough wherever it begins would have been found.

@@ -519,13 +519,18 @@ mod tests {
         }
 
         #[test]
-        fn two_dimensions(x in axis(), y in axis(), halo in 0u64..3, from in (0u64..9, 0u64..9), to in (0u64..22, 0u64..22)) {
+        fn two_dimensions(
+            x in axis(), y in axis(), halo in 0u64..3, from in (0u64..9, 0u64..9), to in (0u64..22, 0u64..22)
+        ) {
             check([x, y], halo);
             check_section([x, y], [from.0..to.0, from.1..to.1]);
         }
 
         #[test]
-        fn three_dimensions(x in (0u64..7, layout(), 1u32..4), y in (0u64..7, layout(), 1u32..4), z in (0u64..7, layout(), 1u32..4), halo in 0u64..3) {
+        fn three_dimensions(
+            x in (0u64..7, layout(), 1u32..4), y in (0u64..7, layout(), 1u32..4),
+            z in (0u64..7, layout(), 1u32..4), halo in 0u64..3
+        ) {
             check([x, y, z], halo);
             check_section([x, y, z], [1..6, 0..4, 2..9]);
         }

@@ -60,7 +60,8 @@ mod tests {
             let (divisor, largest) = ((divisor >> shift).max(1), largest >> less);
             let by = Divisor::new(divisor, largest);
             let multiples = [largest / divisor * divisor, (largest / divisor * divisor).saturating_sub(1)];
-            for dividend in [0, 1, divisor.min(largest), (divisor - 1).min(largest), largest, multiples[0], multiples[1]] {
+            let near = [divisor.min(largest), (divisor - 1).min(largest)];
+            for dividend in [0, 1, near[0], near[1], largest, multiples[0], multiples[1]] {
                 prop_assert_eq!(by.divide(dividend), (dividend / divisor, dividend % divisor));
             }
         }

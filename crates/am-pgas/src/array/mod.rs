@@ -28,7 +28,8 @@
 //!         counts.batch_add(&mut endpoint, &found, 1u64)?;
 //!         endpoint.barrier()?;
 //!         assert_eq!(counts.get(&mut endpoint, [77])?, 2);
-//!         assert!(counts.own(&endpoint).iter().all(|([n], count)| count == if n % 7 == 0 || n % 11 == 0 { 2 } else { 0 }));
+//!         let expected = |n| if n % 7 == 0 || n % 11 == 0 { 2 } else { 0 };
+//!         assert!(counts.own(&endpoint).iter().all(|([n], count)| count == expected(n)));
 //!         let mut some = [0; 5];
 //!         counts.get_range(&mut endpoint, 498..503, &mut some)?;
 //!         assert_eq!(some, [0, 0, 0, 0, 0]);

@@ -62,7 +62,8 @@ operators! {
     /// The sum; of integers modulo their size.
     Sum: [u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize] |a, b| a.wrapping_add(b); [f32 f64] |a, b| a + b;
     /// The product; of integers modulo their size.
-    Product: [u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize] |a, b| a.wrapping_mul(b); [f32 f64] |a, b| a * b;
+    Product:
+        [u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize] |a, b| a.wrapping_mul(b); [f32 f64] |a, b| a * b;
     /// The smaller one; of floating-point numbers the one that is a number.
     Min: [u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize] |a, b| a.min(b); [f32 f64] |a, b| a.min(b);
     /// The larger one; of floating-point numbers the one that is a number.

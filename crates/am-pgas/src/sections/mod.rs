@@ -32,7 +32,8 @@
 //! assert_eq!(small, [1, 0, 11, 0, 21, 0]);
 //!
 //! endpoint.put_indexed(matrix.slice(30), 2, &[3, 0], &[7, 7, 8, 8])?;
-//! assert_eq!(endpoint.get_indexed_nb(matrix.slice(30), 1, &[0, 3, 29]).map(|get| endpoint.wait(get))??, [8, 7, 29]);
+//! let get = endpoint.get_indexed_nb(matrix.slice(30), 1, &[0, 3, 29])?;
+//! assert_eq!(endpoint.wait(get)?, [8, 7, 29]);
 //! # endpoint.finish()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -563,7 +563,10 @@ impl Exanet {
         for index in 0..self.process(local).reading.len() {
             let (to, id) = self.process(local).reading[index];
             let units = &mut self.flow(port.node_of(to)).out.units;
-            let asked = |unit: &Unit| matches!(unit.kind, UnitKind::Watch { process, id: other } if (process, other) == (local, id));
+            let asked = |unit: &Unit| match unit.kind {
+                UnitKind::Watch { process, id: other } => (process, other) == (local, id),
+                _ => false,
+            };
             if units.span() < WINDOW && !units.all().any(|(_, unit)| asked(unit)) {
                 self.dispatch(local, to, UnitKind::Watch { process: local, id }, port);
             }

@@ -327,8 +327,8 @@ fn a_job_without_costs_passes_the_same_messages() {
     everything(&ExtollConfig { parameters: Parameters::free(), ..ExtollConfig::pair() }, &gasnet);
 }
 
-/// A rank ends between another's question whether everything was handled and its idling, while a wait for room, say, takes the word
-/// of it.
+/// A rank ends between another's question whether everything was handled and its idling, while a wait for room,
+/// say, takes the word of it.
 #[test]
 fn an_end_before_idling_is_noticed() {
     let report = gasnet::run(&ExtollConfig::pair(), &GasnetConfig::default(), |mut transport| {

@@ -21,7 +21,8 @@ proptest! {
     fn ways_in_grids_are_shortest_and_in_dimension_order(
         dims in prop::collection::vec(1u32..6, 1..6), wraps: bool, from: u32, to: u32
     ) {
-        let topology = if wraps { Topology::Torus { dims: dims.clone() } } else { Topology::Mesh { dims: dims.clone() } };
+        let extents = dims.clone();
+        let topology = if wraps { Topology::Torus { dims: extents } } else { Topology::Mesh { dims: extents } };
         let network = topology.compile(Algorithm::Default).unwrap();
         let (from, to) = (from % network.nodes, to % network.nodes);
         let links = path(&network, from, to);

@@ -97,7 +97,10 @@ proptest! {
 
     /// Half of a mesh sends to the other half over as many links as its last dimension has rows.
     #[test]
-    fn no_pattern_exceeds_the_bisection(pairs in prop::collection::vec((0..8u32, 0..8u32, 1..50_000u32), 1..60), packet in prop_oneof![Just(0), Just(128)]) {
+    fn no_pattern_exceeds_the_bisection(
+        pairs in prop::collection::vec((0..8u32, 0..8u32, 1..50_000u32), 1..60),
+        packet in prop_oneof![Just(0), Just(128)]
+    ) {
         let messages: Vec<Message> = pairs.iter().map(|(from, to, bytes)| (*from, 8 + to, *bytes, 0)).collect();
         let config = machine(Topology::Mesh { dims: vec![4, 4] }, 16, PortParameters::default(), packet);
         let (_, end) = play(&config, &messages);

@@ -66,8 +66,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_are_read_as_written(code in 0..Kind::CODES, handler: u8, args in 0u8..17, handled: u16, freed: u16, controls: u8, offset: u64) {
-            let header = Header { kind: Kind::from_code(code).unwrap(), handler, args, handled, freed, controls, offset };
+        fn headers_are_read_as_written(
+            code in 0..Kind::CODES, handler: u8, args in 0u8..17, handled: u16, freed: u16, controls: u8,
+            offset: u64
+        ) {
+            let kind = Kind::from_code(code).unwrap();
+            let header = Header { kind, handler, args, handled, freed, controls, offset };
             prop_assert_eq!(Header::read(header.write()), Ok(header));
         }
 

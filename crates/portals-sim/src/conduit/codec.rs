@@ -334,7 +334,8 @@ mod tests {
         fn all_messages_survive(
             chunk: u32, args in 0u8..=16, handler: u8, kind in 0usize..9, form in 0usize..4, target in 0u8..5
         ) {
-            let target = [Target::Rar, Target::RarAm, Target::RarSrc, Target::ReqRb, Target::ReqSb][usize::from(target)];
+            let targets = [Target::Rar, Target::RarAm, Target::RarSrc, Target::ReqRb, Target::ReqSb];
+            let target = targets[usize::from(target)];
             let bits = Bits { target, chunk, args, handler, kind: Kind::ALL[kind], form: Form::ALL[form] };
             prop_assert_eq!(Bits::decode(bits.encode()), Some(bits));
         }

@@ -200,7 +200,9 @@ mod tests {
     proptest! {
         /// Against a plain model: hits are covered by what is bound, what is in use never goes, bounds hold.
         #[test]
-        fn nothing_in_use_is_evicted_and_bounds_hold(steps in prop::collection::vec((0u64..4, 0u64..12, 1u64..6, any::<bool>()), 1..200)) {
+        fn nothing_in_use_is_evicted_and_bounds_hold(
+            steps in prop::collection::vec((0u64..4, 0u64..12, 1u64..6, any::<bool>()), 1..200)
+        ) {
             let mut cache = Firehose::new(4, 16);
             let mut bound: Vec<Option<Stretch>> = vec![None; 4];
             let mut using: Vec<(Slot, Stretch)> = Vec::new();

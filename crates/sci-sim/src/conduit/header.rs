@@ -221,7 +221,8 @@ mod tests {
         #[test]
         fn headers_come_back_as_they_were(
             kind in any_kind(), handler in any::<u8>(), payload in any::<u32>(), place in any::<u64>(),
-            words in prop::collection::vec(any::<u32>(), 0..=16), garbage in any::<u8>(), number in 0..Number::VALUES,
+            words in prop::collection::vec(any::<u32>(), 0..=16), garbage in any::<u8>(),
+            number in 0..Number::VALUES,
         ) {
             let mut header = Header { kind, handler, payload, place, number: Number(number) };
             if !header.is_long() {

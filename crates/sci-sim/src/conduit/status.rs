@@ -97,7 +97,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slots_are_taken_once(slots in 1..=MOST_SLOTS, steps in prop::collection::vec((any::<bool>(), 0..MOST_SLOTS), 0..200)) {
+        fn slots_are_taken_once(
+            slots in 1..=MOST_SLOTS, steps in prop::collection::vec((any::<bool>(), 0..MOST_SLOTS), 0..200)
+        ) {
             let (mut table, mut model) = (Locations::new(1, slots), std::collections::BTreeSet::new());
             for (take, slot) in steps {
                 if take {

@@ -103,7 +103,8 @@ mod tests {
         /// order of their numbers, across the end of the numbers, and each lane by itself.
         #[test]
         fn messages_take_their_turns(
-            slots in 1..=32u32, picks in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 200..600)
+            slots in 1..=32u32,
+            picks in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 200..600)
         ) {
             let (mut sender, mut receiver) = (Turns::new(1, slots), Turns::new(1, slots));
             // What each slot holds: the number of its message, and its place in the order of sending.
@@ -127,7 +128,8 @@ mod tests {
                             Turn::Now => {
                                 prop_assert_eq!(place, handed);
                                 handed += 1;
-                                let number = |found: &Found| (Lane::Request, there[found.slot as usize].unwrap().0);
+                                let number =
+                                    |found: &Found| (Lane::Request, there[found.slot as usize].unwrap().0);
                                 next = receiver.advance(0, Lane::Request, number);
                                 there[message.slot as usize] = None;
                             }

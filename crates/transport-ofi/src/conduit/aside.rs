@@ -1,8 +1,9 @@
 //! Failures of the wire, and what travels outside of the sequence of frames because of them.
 //!
-//! An operation with a number names its peer, which is lost. An injected frame that fails names nobody, and its place in a sequence stays
-//! empty. So every peer that frames were injected to is asked which frame is due there. Who has all of them is in order; where some are
-//! missing for longer than [`Settings::backoff`](super::Settings), the peer is lost. Who is lost for such a reason is told so, if it can be.
+//! An operation with a number names its peer, which is lost. An injected frame that fails names nobody, and its
+//! place in a sequence stays empty. So every peer that frames were injected to is asked which frame is due there.
+//! Who has all of them is in order; where some are missing for longer than [`Settings::backoff`](super::Settings),
+//! the peer is lost. Who is lost for such a reason is told so, if it can be.
 
 use super::Machine;
 use super::peers::Probe;

@@ -1,4 +1,5 @@
-//! Long messages whose payload does not fit a frame: parts are written to the destination's segment, the frame follows.
+//! Long messages whose payload does not fit a frame: parts are written to the destination's segment, the frame
+//! follows.
 
 use super::Machine;
 use super::peers::Queued;
@@ -42,7 +43,8 @@ impl<W: Wire> Machine<W> {
         if wait { Err(Refused::Busy(Resource::Interface)) } else { Ok(()) }
     }
 
-    /// Sends a Long message that has room. Blocks while all buffers are under way, taking in what arrives without delivering it.
+    /// Sends a Long message that has room. Blocks while all buffers are under way, taking in what arrives without
+    /// delivering it.
     ///
     /// # Errors
     /// How the peer has ended, if it does meanwhile.
@@ -162,8 +164,8 @@ impl<W: Wire> Machine<W> {
         self.free_longs.push(long);
         self.peers.of(to).longs -= 1;
         if !self.faulty.contains(Peer(to)) {
-            // Of one that was given up, because the peer leaves, a credit goes in its place: its number must not be missing before the
-            // last word, and the message must not be there without its data.
+            // Of one that was given up, because the peer leaves, a credit goes in its place: its number must not
+            // be missing before the last word, and the message must not be there without its data.
             if failed {
                 strip(&mut frame);
             }

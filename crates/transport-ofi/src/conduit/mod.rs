@@ -1,7 +1,8 @@
 //! Active messages on a [`Wire`]: the state machine of one endpoint, which knows nothing of libfabric.
 //!
 //! * `transport` has the contract's calls, `reply_path` the way back;
-//! * `shared` has [`Conduit`]: the state behind a lock, and the helper thread that takes turns at it with the program;
+//! * `shared` has [`Conduit`]: the state behind a lock, and the helper thread that takes turns at it with the
+//!   program;
 //! * `send`, `long`, `native`, `receive`, `aside` are the state machine;
 //! * `peers` is what is kept per peer, `pool` how they share buffers;
 //! * `waiting` passes time, and takes in what others know of the ends of ranks.

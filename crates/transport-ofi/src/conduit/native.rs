@@ -1,8 +1,9 @@
 //! One-sided operations that the network does by itself: puts and gets, each with a buffer of the wire.
 //!
-//! An operation of at most a frame's size takes a buffer for frames, of which there are many, a longer one a buffer for parts of Long
-//! payloads. It holds its buffer until it is done, also where what it brought still waits for a poll only as a copy. Atomics travel as
-//! messages: those of a network's interface are not coherent with the processor's, which handlers and Long payloads use.
+//! An operation of at most a frame's size takes a buffer for frames, of which there are many, a longer one a
+//! buffer for parts of Long payloads. It holds its buffer until it is done, also where what it brought still waits
+//! for a poll only as a copy. Atomics travel as messages: those of a network's interface are not coherent with the
+//! processor's, which handlers and Long payloads use.
 
 use super::{Conduit, Machine};
 use crate::wire::{Failure, Fault, Wire};

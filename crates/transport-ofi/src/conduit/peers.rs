@@ -4,7 +4,8 @@ use crate::frame::Credits;
 use am_core::{Instant, PeerStatus};
 use std::collections::VecDeque;
 
-/// Messages between cores that may be under way to a peer besides all requests, so that no flood of these gets in their way.
+/// Messages between cores that may be under way to a peer besides all requests, so that no flood of these gets in
+/// their way.
 pub(crate) const CONTROLS: u32 = 4;
 
 /// Something that waits until the wire takes it.
@@ -38,8 +39,8 @@ pub(super) struct PeerState {
     pub(super) expected: u32,
     /// Messages between cores that the peer has not handled.
     pub(super) controls: u32,
-    /// Requests and messages between cores of the peer that were taken, and replies to it that may still come, of which it has no credit
-    /// yet: never more than its window, if it keeps to the protocol.
+    /// Requests and messages between cores of the peer that were taken, and replies to it that may still come, of
+    /// which it has no credit yet: never more than its window, if it keeps to the protocol.
     pub(super) taken_requests: u32,
     pub(super) taken_replies: u32,
     pub(super) taken_controls: u32,
@@ -55,7 +56,8 @@ pub(super) struct PeerState {
     /// What waits until the wire takes it, and whether the peer is in the list of those for which something waits.
     pub(super) queue: VecDeque<Queued>,
     pub(super) waiting: bool,
-    /// Buffers that it has: of frames under way, of parts that wait or are under way; and Longs of which parts are.
+    /// Buffers that it has: of frames under way, of parts that wait or are under way; and Longs of which parts
+    /// are.
     pub(super) frames: u32,
     pub(super) chunks: u32,
     pub(super) longs: u32,

@@ -2,9 +2,9 @@
 
 /// The buffers of one kind that are free, and the rule by which peers share them.
 ///
-/// A peer that holds none may take any that is free. One that holds some may hold three quarters of what is free beyond a kept
-/// part: a quarter of all, or one for each other peer if that is less. So peers that stop one after the other hold less and less, and
-/// of the kept part one each.
+/// A peer that holds none may take any that is free. One that holds some may hold three quarters of what is free
+/// beyond a kept part: a quarter of all, or one for each other peer if that is less. So peers that stop one after
+/// the other hold less and less, and of the kept part one each.
 #[derive(Debug)]
 pub(super) struct Pool {
     free: Vec<u32>,

@@ -152,7 +152,8 @@ impl<W: Wire> Machine<W> {
         None
     }
 
-    /// A frame's header and arguments, and where its payload begins; its credits count. Nothing if there is nothing for the sink.
+    /// A frame's header and arguments, and where its payload begins; its credits count. Nothing if there is
+    /// nothing for the sink.
     fn open(&mut self, from: u32, bytes: &[u8]) -> Result<Option<Opened>, Malformed> {
         if self.faulty.contains(Peer(from)) {
             return Ok(None);

@@ -1,11 +1,12 @@
 //! libfabric's C interface, as far as it is used: structs, tables of functions, constants.
 //!
-//! The layouts are those of interface version 1.14 and later; libfabric only ever adds at the end of what a caller reads. Structs that
-//! this crate never makes itself (such as [`fi_info`]) may therefore be longer in the library than here. What a caller makes
-//! ([`fi_cq_attr`], [`fi_av_attr`]) has kept its size. Where installed headers are found, a test compares all of it with them.
+//! The layouts are those of interface version 1.14 and later; libfabric only ever adds at the end of what a caller
+//! reads. Structs that this crate never makes itself (such as [`fi_info`]) may therefore be longer in the library
+//! than here. What a caller makes ([`fi_cq_attr`], [`fi_av_attr`]) has kept its size. Where installed headers are
+//! found, a test compares all of it with them.
 //!
-//! Source: the manual pages `fi_getinfo(3)`, `fi_endpoint(3)`, `fi_cq(3)`, `fi_mr(3)`, `fi_rma(3)`, and the headers `rdma/*.h` of
-//! libfabric 1.17.
+//! Source: the manual pages `fi_getinfo(3)`, `fi_endpoint(3)`, `fi_cq(3)`, `fi_mr(3)`, `fi_rma(3)`, and the
+//! headers `rdma/*.h` of libfabric 1.17.
 
 #![allow(non_camel_case_types, reason = "C's names, so that they are found in its manual pages")]
 

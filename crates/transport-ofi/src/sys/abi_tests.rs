@@ -1,5 +1,5 @@
-//! The declarations of `abi` beside the headers that are installed: a C program prints sizes, offsets and constants, and a test compares
-//! them. Without a C compiler or headers the test says so and is skipped.
+//! The declarations of `abi` beside the headers that are installed: a C program prints sizes, offsets and
+//! constants, and a test compares them. Without a C compiler or headers the test says so and is skipped.
 
 use super::abi;
 use std::fmt::Write as _;
@@ -27,8 +27,9 @@ fn expectations() -> Vec<(String, u64)> {
         };
     }
     constants! {
-        FI_MSG FI_RMA FI_READ FI_WRITE FI_RECV FI_SEND FI_REMOTE_READ FI_REMOTE_WRITE FI_COMPLETION FI_DELIVERY_COMPLETE FI_CONTEXT FI_CONTEXT2
-        FI_ORDER_SAS FI_MR_LOCAL FI_MR_VIRT_ADDR FI_MR_ALLOCATED FI_MR_PROV_KEY FI_MR_ENDPOINT FI_EP_RDM FI_AV_TABLE FI_THREAD_DOMAIN
+        FI_MSG FI_RMA FI_READ FI_WRITE FI_RECV FI_SEND FI_REMOTE_READ FI_REMOTE_WRITE FI_COMPLETION
+        FI_DELIVERY_COMPLETE FI_CONTEXT FI_CONTEXT2 FI_ORDER_SAS FI_MR_LOCAL FI_MR_VIRT_ADDR FI_MR_ALLOCATED
+        FI_MR_PROV_KEY FI_MR_ENDPOINT FI_EP_RDM FI_AV_TABLE FI_THREAD_DOMAIN
         FI_RM_ENABLED FI_WAIT_NONE FI_WAIT_FD FI_CQ_FORMAT_MSG FI_GETWAIT FI_ENABLE FI_ENODATA
     }
     all.push(("FI_EAGAIN".into(), abi::FI_EAGAIN as u64));
@@ -43,11 +44,11 @@ fn expectations() -> Vec<(String, u64)> {
         fi_tx_attr: caps mode op_flags msg_order comp_order inject_size size iov_limit rma_iov_limit tclass;
         fi_rx_attr: caps mode op_flags msg_order comp_order total_buffered_recv size iov_limit;
         fi_ep_attr: protocol protocol_version max_msg_size;
-        fi_domain_attr: domain name threading control_progress data_progress resource_mgmt av_type mr_mode mr_key_size cq_data_size
-            cq_cnt ep_cnt;
+        fi_domain_attr: domain name threading control_progress data_progress resource_mgmt av_type mr_mode
+            mr_key_size cq_data_size cq_cnt ep_cnt;
         fi_fabric_attr: fabric name prov_name prov_version api_version;
-        fi_info: next caps mode addr_format src_addrlen dest_addrlen src_addr dest_addr handle tx_attr rx_attr ep_attr domain_attr
-            fabric_attr nic;
+        fi_info: next caps mode addr_format src_addrlen dest_addrlen src_addr dest_addr handle tx_attr rx_attr
+            ep_attr domain_attr fabric_attr nic;
         fi_ops_fabric: size domain passive_ep eq_open wait_open trywait;
         fid_fabric: fid ops api_version;
         fi_av_attr: rx_ctx_bits count ep_per_node name map_addr flags;

@@ -36,7 +36,8 @@ impl Drop for Hints {
 }
 
 impl Infos {
-    /// Asks for endpoints that send reliable messages and write remote memory. May block while providers look around.
+    /// Asks for endpoints that send reliable messages and write remote memory. May block while providers look
+    /// around.
     ///
     /// # Errors
     /// [`OfiError::Call`]; no answer is no error.

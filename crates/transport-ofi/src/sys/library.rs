@@ -113,7 +113,8 @@ impl Library {
 /// Opens a library by its name or path.
 fn open(name: &str) -> Result<*mut c_void, String> {
     let path = CString::new(name).map_err(|_| "its name has a zero byte".to_owned())?;
-    // SAFETY: the name ends in a zero. What the library does when it is loaded is its affair; it is the one that the user installed.
+    // SAFETY: the name ends in a zero. What the library does when it is loaded is its affair; it is the one that
+    // the user installed.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if !handle.is_null() {
         return Ok(handle);

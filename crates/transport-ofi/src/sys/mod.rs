@@ -1,4 +1,5 @@
-//! libfabric: its C interface, the library loaded at run time, and the objects of one endpoint. `unsafe` stands here.
+//! libfabric: its C interface, the library loaded at run time, and the objects of one endpoint. `unsafe` stands
+//! here.
 //!
 //! | module | owns |
 //! |---|---|

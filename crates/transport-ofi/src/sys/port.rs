@@ -1,5 +1,5 @@
-//! An endpoint of libfabric with all that it needs: fabric, domain, address vector, completion queue, registered memory. It is the
-//! [`Wire`] of libfabric.
+//! An endpoint of libfabric with all that it needs: fabric, domain, address vector, completion queue, registered
+//! memory. It is the [`Wire`] of libfabric.
 
 use super::abi::{
     FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_MSG, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
@@ -97,8 +97,8 @@ pub struct Port {
     process: Process,
 }
 
-// SAFETY: the objects belong to this value alone, whose calls take `&mut self`: as the domain's threading mode asks, one thread at a
-// time uses them, which one does not matter.
+// SAFETY: the objects belong to this value alone, whose calls take `&mut self`: as the domain's threading mode
+// asks, one thread at a time uses them, which one does not matter.
 unsafe impl Send for Port {}
 
 impl fmt::Debug for Port {
@@ -236,8 +236,9 @@ impl Port {
         Ok(port)
     }
 
-    /// Calls back the slots on offer, and waits a little until the provider has let go of them: where registrations belong to the
-    /// endpoint they have to go before it, and nothing that is on offer may lose its registration.
+    /// Calls back the slots on offer, and waits a little until the provider has let go of them: where
+    /// registrations belong to the endpoint they have to go before it, and nothing that is on offer may lose its
+    /// registration.
     fn call_back(&mut self) {
         let offered: Vec<u32> = (0..self.sizes.slots).filter(|slot| self.slots.is_lent(*slot as usize)).collect();
         let ep = self.objects.ep;
@@ -420,7 +421,8 @@ impl Port {
         for (name, remote) in peers {
             let mut address = ANYONE;
             if let Some(name) = name {
-                // Zeros follow the name: a provider reads a whole address, or text to its end, wherever the name came from.
+                // Zeros follow the name: a provider reads a whole address, or text to its end, wherever the name
+                // came from.
                 let mut padded = Aligned([0; LONGEST_NAME + 1]);
                 padded.0[..name.len()].copy_from_slice(name);
                 let from = padded.0.as_ptr().cast();

@@ -1,5 +1,5 @@
-//! The port over a provider made of functions of this file: what it registers, calls back and closes, and what it makes of errors. The
-//! provider keeps what it is told in a variable of the thread.
+//! The port over a provider made of functions of this file: what it registers, calls back and closes, and what it
+//! makes of errors. The provider keeps what it is told in a variable of the thread.
 
 use super::abi::{
     FI_EAGAIN, FI_EAVAIL, FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_WAIT_FD,

@@ -1,5 +1,5 @@
-//! The conformance suite over providers of libfabric that every machine can have, with the ranks as threads of one process. Where the
-//! library or a provider is missing, a test says so and is skipped.
+//! The conformance suite over providers of libfabric that every machine can have, with the ranks as threads of one
+//! process. Where the library or a provider is missing, a test says so and is skipped.
 
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use am_core::{Address, Rank};

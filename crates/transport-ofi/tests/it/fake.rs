@@ -1,6 +1,6 @@
-//! A network in memory that misbehaves as providers may: it refuses calls, is late, reorders; and, as a mutation that tests have to
-//! notice, as no provider may. It is strict: a message that finds no slot on offer is an overrun, as with a provider that does not
-//! manage its resources.
+//! A network in memory that misbehaves as providers may: it refuses calls, is late, reorders; and, as a mutation
+//! that tests have to notice, as no provider may. It is strict: a message that finds no slot on offer is an
+//! overrun, as with a provider that does not manage its resources.
 
 use am_core::{Peer, Segment, Shape, Span};
 use std::collections::VecDeque;
@@ -63,8 +63,8 @@ pub(crate) struct Faults {
     pub(crate) failing: u64,
     /// An endpoint that has stopped: nothing towards it goes on, and little is accepted.
     pub(crate) stopped: Option<u32>,
-    /// One stream from endpoint to endpoint: what is written waits for the messages before it, and these for slots, of which there are
-    /// few. So a provider manages its resources.
+    /// One stream from endpoint to endpoint: what is written waits for the messages before it, and these for
+    /// slots, of which there are few. So a provider manages its resources.
     pub(crate) streams: bool,
     /// Milliseconds that a departure may take.
     pub(crate) linger: u64,
@@ -371,7 +371,8 @@ impl Wire for FakePort {
     }
 
     fn post(&mut self, slot: u32) -> Result<(), Fault> {
-        // Refusing here would make a strict network overrun: a provider whose receive queue is as long as it says does not.
+        // Refusing here would make a strict network overrun: a provider whose receive queue is as long as it says
+        // does not.
         assert!(!self.offered.contains(&slot), "a slot is offered twice");
         self.offered.push_back(slot);
         Ok(())

@@ -1,5 +1,5 @@
-//! The state machine over a network that misbehaves: conversations from seeds, in one thread, each call of which is repeatable; and the
-//! conformance suite with ranks as threads.
+//! The state machine over a network that misbehaves: conversations from seeds, in one thread, each call of which
+//! is repeatable; and the conformance suite with ranks as threads.
 
 use crate::fake::{FakePort, Faults, Mutation, Network, Random, SEGMENT};
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
@@ -323,9 +323,11 @@ fn status(conduit: &Conduit<FakePort>, peer: usize) -> PeerStatus {
     am_core::Membership::status(conduit, Peer(peer as u32))
 }
 
-/// A conversation during which operations fail, or an endpoint is killed in the middle; how many pairs were lost, or what went wrong.
+/// A conversation during which operations fail, or an endpoint is killed in the middle; how many pairs were lost,
+/// or what went wrong.
 ///
-/// Whoever has lost frames is lost to its peer, and knows it: nobody waits for ever. The others go on, and everything between them comes.
+/// Whoever has lost frames is lost to its peer, and knows it: nobody waits for ever. The others go on, and
+/// everything between them comes.
 fn converse_failing(faults: Faults, killed: Option<usize>) -> Result<u32, String> {
     let mut random = Random::new(faults.seed ^ 0xfa11);
     let peers = 3;
@@ -456,7 +458,8 @@ fn who_stops_leaves_buffers_to_the_others() {
     assert_eq!((players[1].seen[0], &players[1].findings), (21, &Vec::new()));
 }
 
-/// Two endpoints of one slot each whose program does not look: a Long message comes through although others wait before it.
+/// Two endpoints of one slot each whose program does not look: a Long message comes through although others wait
+/// before it.
 #[test]
 fn few_slots_are_emptied_early() {
     let faults = Faults { streams: true, ..Faults::none(4) };
@@ -590,7 +593,8 @@ fn a_failure_during_a_question_is_asked_for_too() {
     conduits.into_iter().for_each(std::mem::forget);
 }
 
-/// What a get brings after its target is known to be lost does not overwrite the segment: the program has its memory back.
+/// What a get brings after its target is known to be lost does not overwrite the segment: the program has its
+/// memory back.
 #[test]
 fn nothing_lands_after_a_loss() {
     use am_core::transport::{Landing, Remote, Ticket};

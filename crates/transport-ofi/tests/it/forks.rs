@@ -6,8 +6,8 @@ use transport_ofi::{LocalJob, Ofi, OfiConfig};
 /// Forks: the child's number, or `None` in the child.
 #[expect(unsafe_code, reason = "there is no safe fork")]
 fn fork() -> Option<libc::pid_t> {
-    // SAFETY: the child has the forking thread alone, uses what no other thread of the parent can have locked (the C library makes its
-    // allocator usable), and ends by `end` without running anything else of the test.
+    // SAFETY: the child has the forking thread alone, uses what no other thread of the parent can have locked (the
+    // C library makes its allocator usable), and ends by `end` without running anything else of the test.
     match unsafe { libc::fork() } {
         0 => None,
         child => Some(child),

@@ -11,8 +11,8 @@ mod processes;
 use std::io::Write as _;
 use transport_ofi::{OfiConfig, OfiError};
 
-/// Says that a test is skipped because the library, or the provider that it is about, is not on this machine. The line goes past the
-/// test runner, which shows nothing of tests that pass.
+/// Says that a test is skipped because the library, or the provider that it is about, is not on this machine. The
+/// line goes past the test runner, which shows nothing of tests that pass.
 ///
 /// # Panics
 /// If the error is any other one: that is a failure, not an absence.

@@ -270,7 +270,8 @@ fn full_kills() {
     kill("udp;ofi_rxd", 151..201);
 }
 
-/// `AM_TEST_RANKS=64 cargo test --release -p active-messages-ofi --test it -- --ignored full_many_ranks_start --nocapture`.
+/// `AM_TEST_RANKS=64 cargo test --release -p active-messages-ofi --test it -- --ignored --nocapture
+/// full_many_ranks_start`.
 #[test]
 #[ignore = "256 processes"]
 fn full_many_ranks_start() {

@@ -1,5 +1,5 @@
-//! Models of calling wakers: whatever ends the announced sleep has the armed waker called, and the thread ends when it is to.
-//! A call that never comes is a deadlock, which loom reports.
+//! Models of calling wakers: whatever ends the announced sleep has the armed waker called, and the thread ends
+//! when it is to. A call that never comes is a deadlock, which loom reports.
 
 use super::loom_park::{cells, parking};
 use super::{View, Weak, check, fails, fails_without};
@@ -108,7 +108,8 @@ fn an_endpoint_that_goes_on_is_called_again() {
     check(|| {
         let (endpoint, thread) = Endpoint::new();
         let sender = endpoint.sender(2, false);
-        // The first look after arming does not wait for the call, so that the next arming finds the thread asleep or at it.
+        // The first look after arming does not wait for the call, so that the next arming finds the thread asleep
+        // or at it.
         assert!(endpoint.arm(false, || false));
         endpoint.take(2, false);
         endpoint.calls.stop(&endpoint.word);

@@ -1,4 +1,5 @@
-//! Models of sleeping and waking: no wake-up is lost, whoever brings it. A lost one is a deadlock, which loom reports.
+//! Models of sleeping and waking: no wake-up is lost, whoever brings it. A lost one is a deadlock, which loom
+//! reports.
 
 use super::{View, Weak, check, fails, fails_without};
 use crate::park::{LONGEST, Parking, wake_all};

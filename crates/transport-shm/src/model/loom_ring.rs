@@ -1,4 +1,5 @@
-//! Models of the rings: frames and their payloads arrive whole and in order, room is used again only when it is free.
+//! Models of the rings: frames and their payloads arrive whole and in order, room is used again only when it is
+//! free.
 
 use super::{Weak, check, fails, fails_without};
 use crate::model::View;
@@ -102,7 +103,8 @@ fn write_all(lane: &Lane, script: &[Item]) {
     }
 }
 
-/// Reads a script's frames and gives back after every `batch` of them; `early` gives back before reading, which is wrong.
+/// Reads a script's frames and gives back after every `batch` of them; `early` gives back before reading, which is
+/// wrong.
 fn read_all(lane: &Lane, script: &[Item], batch: usize, early: bool) {
     let mut reader = Reader::new(&lane.cells);
     let mut position = Position::default();
@@ -209,8 +211,8 @@ fn a_give_back_before_reading_is_found() {
     fails("Causality violation", early(&[Item(0, true), Item(0, true)]));
 }
 
-/// The cells come round on time by themselves, since their words are checked by value; the payload is accessed plainly, so
-/// loom sees that nothing orders its next writing after its reading.
+/// The cells come round on time by themselves, since their words are checked by value; the payload is accessed
+/// plainly, so loom sees that nothing orders its next writing after its reading.
 #[test]
 fn a_relaxed_give_back_is_found() {
     const SCRIPT: &[Item] = &[Item(0, true), Item(0, true)];
@@ -248,8 +250,8 @@ fn a_second_cell_written_last_is_found() {
     });
 }
 
-/// One side gives room for replies back without a reply, the other takes it in; both words are running totals. What the
-/// handlers did before is visible with it.
+/// One side gives room for replies back without a reply, the other takes it in; both words are running totals.
+/// What the handlers did before is visible with it.
 fn bare() {
     let (totals, effect) = (View::of([AtomicU64::new(0), AtomicU64::new(0)]), View::of([AtomicU64::new(0)]));
     let (theirs, done) = (totals.clone(), effect.clone());

@@ -10,16 +10,17 @@ use std::task::Waker;
 use std::time::Duration;
 
 impl Shm {
-    /// Sets how long this endpoint sleeps at most before it looks for itself what there is; one second unless set. Nothing that
-    /// comes waits for that look, unless a faulty peer takes back the announcement of this endpoint's sleep. A request for its
-    /// [stall report](am_core::stall::request) does.
+    /// Sets how long this endpoint sleeps at most before it looks for itself what there is; one second unless set.
+    /// Nothing that comes waits for that look, unless a faulty peer takes back the announcement of this endpoint's
+    /// sleep. A request for its [stall report](am_core::stall::request) does.
     pub fn set_longest_sleep(&mut self, longest: Duration) {
         self.longest_sleep = longest;
     }
 
     /// Gives back what is owed and takes in what is told, as for a long absence; whether something was new.
     fn settle(&mut self) -> bool {
-        // A faulty rank can change the count of news, so an endpoint that sleeps looks for them at least this often.
+        // A faulty rank can change the count of news, so an endpoint that sleeps looks for them at least this
+        // often.
         let losses = self.losses;
         self.note_news(self.news[0].load(Acquire));
         let mut news = self.losses != losses;
@@ -65,8 +66,8 @@ impl Shm {
         self.backoff.reset();
     }
 
-    /// Has a waker called when something happens, unless something has. Starts a thread when it is first used; without one
-    /// the transport has to be polled.
+    /// Has a waker called when something happens, unless something has. Starts a thread when it is first used;
+    /// without one the transport has to be polled.
     #[cold]
     pub(super) fn watch_for(&mut self, waker: &Waker) -> Notify {
         if self.is_fork() {

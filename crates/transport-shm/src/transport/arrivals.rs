@@ -38,8 +38,8 @@ impl Shm {
         (done, Ok(()))
     }
 
-    /// Hands arrived requests of one peer to the sink, with the way back for each; how many, and whether the peer broke the
-    /// protocol then.
+    /// Hands arrived requests of one peer to the sink, with the way back for each; how many, and whether the peer
+    /// broke the protocol then.
     #[inline(always)]
     pub(super) fn take_requests<S: Sink>(
         &mut self,
@@ -144,8 +144,8 @@ impl Shm {
         done
     }
 
-    /// [`Transport::may_deliver`], where one poll looks at some of the peers only: the next poll begins with the first of them from
-    /// which something has arrived, or behind them all.
+    /// [`Transport::may_deliver`], where one poll looks at some of the peers only: the next poll begins with the
+    /// first of them from which something has arrived, or behind them all.
     pub(super) fn may_deliver_of_many(&mut self) -> bool {
         let (start, peers) = (self.first, self.watched.len());
         let end = start + GLANCE;

@@ -1,8 +1,8 @@
 //! A faulty peer is an error, never undefined behaviour: it writes what it likes wherever it can.
 //!
-//! Three ranks on one thread: two sound ones, and one that sends sound messages and in between overwrites words of the job
-//! file. It does so either only where its own program would write, and then the other two must still reach each other; or
-//! anywhere, and then nobody may panic, hang or be handed bytes from outside a message.
+//! Three ranks on one thread: two sound ones, and one that sends sound messages and in between overwrites words of
+//! the job file. It does so either only where its own program would write, and then the other two must still reach
+//! each other; or anywhere, and then nobody may panic, hang or be handed bytes from outside a message.
 
 #[cfg(test)]
 mod program;
@@ -261,8 +261,8 @@ fn case(random: &mut Random<'_>, reach: Reach) {
     let join =
         |rank| job.join_with(rank, crate::JoinOptions::default().segment_bytes(SEGMENT)).expect("a free rank");
     let mut ranks = [join(0), join(1), join(2)];
-    // What has become of its own accounts may make the faulty rank's transport take others for faulty. Its word would count,
-    // so it is kept from telling them.
+    // What has become of its own accounts may make the faulty rank's transport take others for faulty. Its word
+    // would count, so it is kept from telling them.
     let elsewhere = Job::create(&config).expect("memory is there");
     ranks[FAULTY].board = Arc::clone(&elsewhere.board);
     let layout = job.board.layout;
@@ -303,8 +303,8 @@ fn case(random: &mut Random<'_>, reach: Reach) {
     }
 }
 
-/// Rank 1 of two has written a frame with these fields, words and position among the first cells to rank 0; what that one
-/// makes of it.
+/// Rank 1 of two has written a frame with these fields, words and position among the first cells to rank 0; what
+/// that one makes of it.
 fn received(requests: bool, frames: &[(u64, [u64; CELL_WORDS])], random: &mut Random<'_>) -> PeerStatus {
     let job = Job::create(&JobConfig::smallest(2)).expect("memory is there");
     let options = crate::JoinOptions::default().segment_bytes(SEGMENT);
@@ -326,8 +326,8 @@ fn received(requests: bool, frames: &[(u64, [u64; CELL_WORDS])], random: &mut Ra
     rank.status(Peer(1))
 }
 
-/// What a sound rank makes of cells with any contents, in either lane: nothing worse than the loss of who wrote them. Returns
-/// whether that one is lost.
+/// What a sound rank makes of cells with any contents, in either lane: nothing worse than the loss of who wrote
+/// them. Returns whether that one is lost.
 pub fn frame(data: &[u8]) -> bool {
     let Some((how, cells)) = data.split_first() else { return false };
     let mut frames = Vec::new();
@@ -345,8 +345,8 @@ pub fn frame(data: &[u8]) -> bool {
     status != PeerStatus::Active
 }
 
-/// A rank that writes what the bytes say where its own program would write (an even first byte) or anywhere, in between sound
-/// traffic of three.
+/// A rank that writes what the bytes say where its own program would write (an even first byte) or anywhere, in
+/// between sound traffic of three.
 pub fn memory(data: &[u8]) {
     let Some((how, decisions)) = data.split_first() else { return };
     case(&mut Random::of_bytes(decisions), if how & 1 == 0 { Reach::Own } else { Reach::Everywhere });

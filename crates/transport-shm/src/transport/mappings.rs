@@ -51,8 +51,8 @@ fn join_again(job: &Job) -> Segment<ShmMemory> {
     job.map_segment(Rank(1), 4096).expect("it can be mapped")
 }
 
-/// Safe programs may read and write a segment from several threads at once: under ThreadSanitizer (docs/testing.md) this finds plain
-/// copies.
+/// Safe programs may read and write a segment from several threads at once: under ThreadSanitizer
+/// (docs/testing.md) this finds plain copies.
 #[test]
 fn copies_of_several_threads_are_no_data_race() {
     const BYTES: usize = 1000;

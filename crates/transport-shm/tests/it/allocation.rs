@@ -1,5 +1,5 @@
-//! Nothing is allocated per message, and who sleeps is woken: two ranks send each other every kind of message while an
-//! allocator counts what their threads ask for.
+//! Nothing is allocated per message, and who sleeps is woken: two ranks send each other every kind of message
+//! while an allocator counts what their threads ask for.
 
 use am_conformance::{Exchange, allocations};
 use am_core::Rank;

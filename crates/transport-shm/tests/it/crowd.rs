@@ -1,5 +1,5 @@
-//! Sixty-four ranks as threads of one process: everyone talks to everyone, nothing is lost at the end, and the job's memory
-//! stays within what the crate's documentation says.
+//! Sixty-four ranks as threads of one process: everyone talks to everyone, nothing is lost at the end, and the
+//! job's memory stays within what the crate's documentation says.
 
 use am_core::{Address, Endpoint, Handlers, Payload, Rank, Reply, Request, Span, Token};
 use std::fs::File;
@@ -18,7 +18,8 @@ struct Seen {
     sum: u64,
 }
 
-/// Every rank asks every rank `rounds` times and then finishes at once: the last replies are handled while it does.
+/// Every rank asks every rank `rounds` times and then finishes at once: the last replies are handled while it
+/// does.
 fn everyone_asks_everyone(job: &Job, rank: u32, rounds: u64) -> Seen {
     let mut handlers = Handlers::<Seen>::new();
     let back: Reply<u64> = handlers

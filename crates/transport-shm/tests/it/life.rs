@@ -1,8 +1,8 @@
-//! The life and death of ranks that are processes: however one ends, the others are told which and how, and nothing of a job
-//! outlives it.
+//! The life and death of ranks that are processes: however one ends, the others are told which and how, and
+//! nothing of a job outlives it.
 //!
-//! The other ranks of each test are this program once more, started with a role in its environment; they open the job
-//! through the descriptor that they inherit.
+//! The other ranks of each test are this program once more, started with a role in its environment; they open the
+//! job through the descriptor that they inherit.
 
 use am_core::{
     Address, AttachError, Endpoint, Handlers, LossCause, Payload, PeerStatus, PollError, Rank, Request, Span,
@@ -278,8 +278,8 @@ fn ranks_that_finish_are_not_lost() {
     }
 }
 
-/// The process of a rank is known by its number and by when it was started: another process that gets the number later is
-/// not taken for it.
+/// The process of a rank is known by its number and by when it was started: another process that gets the number
+/// later is not taken for it.
 #[test]
 fn a_reused_process_number_does_not_hide_a_death() {
     // Where the start time of rank 1 lies in the job file.

@@ -38,7 +38,8 @@ impl Sink for Count {
     fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
 }
 
-/// Two endpoints that never look for themselves while they sleep: who is not called sleeps for longer than the test waits.
+/// Two endpoints that never look for themselves while they sleep: who is not called sleeps for longer than the
+/// test waits.
 fn two() -> [Shm; 2] {
     let job = Job::create(&JobConfig::new(2)).unwrap();
     [0, 1].map(|rank| {

@@ -156,16 +156,17 @@ impl Machine {
         self.submit(now, to, message, args, payload.unwrap_or(&[]), None)
     }
 
-    /// Room for Short requests without replies to a peer, in bytes of its request lane, beyond the longest of them, and the name of the
-    /// session. Messages that begin within it would all be accepted now; see [`Machine::append_staged`].
+    /// Room for Short requests without replies to a peer, in bytes of its request lane, beyond the longest of
+    /// them, and the name of the session. Messages that begin within it would all be accepted now; see
+    /// [`Machine::append_staged`].
     pub(crate) fn room_to_stage(&self, to: Peer) -> Option<(u64, u64)> {
         self.takes_messages(to).ok()?;
         let session = self.session(to)?;
         Some((session.mine, session.room(&self.shared).checked_sub(MAX_HEADER as u64)?))
     }
 
-    /// Takes bytes of requests that [`Machine::room_to_stage`] had room for. If that session is over, they are lost, as what it
-    /// had accepted before.
+    /// Takes bytes of requests that [`Machine::room_to_stage`] had room for. If that session is over, they are
+    /// lost, as what it had accepted before.
     pub(crate) fn append_staged(&mut self, to: Peer, session: u64, bytes: &[u8]) {
         let Self { slots, shared, .. } = self;
         let slot = slots.get_mut(to.index()).filter(|slot| slot.ended.is_none());

@@ -52,8 +52,8 @@ impl Entry {
         payload: 0,
     };
 
-    /// Reads a whole Short request without a reply from the front of its lane; returns whether there was one. What floods consist
-    /// of has a way of its own here, since all others are handed on through memory.
+    /// Reads a whole Short request without a reply from the front of its lane; returns whether there was one. What
+    /// floods consist of has a way of its own here, since all others are handed on through memory.
     #[inline]
     pub(super) fn parse_plain(&mut self, bytes: &[u8]) -> bool {
         let Some((handler, len)) = Message::parse_plain(bytes, &mut self.words) else { return false };

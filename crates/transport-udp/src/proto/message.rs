@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! first 1 (kind in bits 0..2, number of words in bits 3..7) | handler 1 | room v | words 4 each
-//!     Medium, control:  length v | bytes          Long:  length v | segment offset v | end in the payload stream v
+//!     Medium, control:  length v | bytes       Long:  length v | segment offset v | end in the payload stream v
 //! ```
 //!
 //! `room` of a request is one more than the largest payload of its reply, or 0 if there is none; a reply repeats
@@ -102,7 +102,8 @@ impl Message {
         }
     }
 
-    /// Reads a Short message that permits no reply; returns its handler and its length. `None` for all others, and for a part.
+    /// Reads a Short message that permits no reply; returns its handler and its length. `None` for all others, and
+    /// for a part.
     #[inline]
     pub(super) fn parse_plain(bytes: &[u8], words: &mut Words) -> Option<(u8, usize)> {
         let &[first, handler, 0, ref rest @ ..] = bytes else { return None };
@@ -166,8 +167,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_come_back_and_prefixes_wait(words in prop::collection::vec(any::<u32>(), 0..=16), handler: u8, room in (0u64..3).prop_flat_map(|bits| 0..1u64 << (15 * bits)), len in 0u64..1 << 60, kind in 0..4) {
-            let kind = match kind { 0 => Kind::Short, 1 => Kind::Medium { len }, 2 => Kind::Long { len, at: len / 3, end: len }, _ => Kind::Control { len } };
+        fn headers_come_back_and_prefixes_wait(
+            words in prop::collection::vec(any::<u32>(), 0..=16), handler: u8,
+            room in (0u64..3).prop_flat_map(|bits| 0..1u64 << (15 * bits)), len in 0u64..1 << 60, kind in 0..4
+        ) {
+            let kind = match kind {
+                0 => Kind::Short,
+                1 => Kind::Medium { len },
+                2 => Kind::Long { len, at: len / 3, end: len },
+                _ => Kind::Control { len },
+            };
             let (message, words) = (Message { kind, handler, room }, Words::from_slice(&words).unwrap());
             let mut bytes = [0; MAX_HEADER];
             let len = message.encode(&words, &mut bytes);

@@ -102,7 +102,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_set_of_numbers(steps in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..12), 1..40)) {
+        fn behaves_like_a_set_of_numbers(
+            steps in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..12), 1..40)
+        ) {
             let (mut set, mut model) = (RangeSet::default(), [false; 80]);
             for (add, start, len) in steps {
                 let end = start + len;

@@ -301,8 +301,8 @@ impl Recovery {
         }
     }
 
-    /// Takes an acknowledgement in; reports what became of datagrams' loads, each at most once. Returns the size of
-    /// the largest datagram that it is the first to name, if there is one.
+    /// Takes an acknowledgement in; reports what became of datagrams' loads, each at most once. Returns the size
+    /// of the largest datagram that it is the first to name, if there is one.
     ///
     /// Work is bounded by the datagrams in flight.
     ///

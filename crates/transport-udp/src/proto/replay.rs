@@ -119,7 +119,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn remembers_what_a_set_remembers(steps in prop::collection::vec(prop_oneof![20 => 0u64..5, 5 => 0u64..100, 1 => 0u64..9000], 1..300), back in prop::collection::vec(0u64..5000, 300)) {
+        fn remembers_what_a_set_remembers(
+            steps in prop::collection::vec(prop_oneof![20 => 0u64..5, 5 => 0u64..100, 1 => 0u64..9000], 1..300),
+            back in prop::collection::vec(0u64..5000, 300)
+        ) {
             let (mut replay, mut set, mut top) = (Replay::default(), BTreeSet::new(), 0u64);
             for (step, back) in steps.iter().zip(&back) {
                 top += step;

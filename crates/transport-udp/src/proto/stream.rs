@@ -304,7 +304,8 @@ mod tests {
             lens in prop::collection::vec(0usize..20_000, 1..4), room in 1u64..30_000,
             actions in prop::collection::vec((0u8..3, 1u64..9000), 1..60),
         ) {
-            let (mut pool, mut out, mut incoming) = (Pool::default(), OutgoingBulk::default(), IncomingBulk::default());
+            let mut pool = Pool::default();
+            let (mut out, mut incoming) = (OutgoingBulk::default(), IncomingBulk::default());
             let size: usize = lens.iter().sum();
             let words: Arc<[AtomicU64]> = (0..size.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
             let segment = Segment::new(words, size).erase();

@@ -88,7 +88,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_is_always_the_first(steps in prop::collection::vec((0u32..12, prop::option::of(0u64..50)), 1..200)) {
+        fn the_first_is_always_the_first(
+            steps in prop::collection::vec((0u32..12, prop::option::of(0u64..50)), 1..200)
+        ) {
             let (mut timers, mut model) = (Timers::new(12), BTreeSet::new());
             for (peer, at) in steps {
                 timers.set(peer, at.map(Instant));

@@ -1,8 +1,10 @@
 //! The bytes of a datagram: header, Hello, frames. Parsing checks every length and never allocates.
 //!
 //! ```text
-//! data  kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | length 2 | frames ... | tag 16 (absent if unauthenticated)
-//! hello kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8 | public 32 | mac 32
+//! data  kind 1 | mode 1 | epoch 2 | sender 4 | number 8 | length 2 | frames ...
+//!       | tag 16 (absent if unauthenticated)
+//! hello kind 1 | version 1 | flags 1 | 0 | sender 4 | receiver 4 | token 8 | echo 8 | layout 8 | segment 8
+//!       | public 32 | mac 32
 //! ```
 //!
 //! Fixed-width integers are little-endian; variable ones are those of RFC 9000, section 16. The length of a Hello,
@@ -385,7 +387,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn integers_and_frames_come_back(value in 0..=MAX_VARINT, at in 0..=MAX_VARINT, stream in 0u8..4, data in prop::collection::vec(any::<u8>(), 0..90)) {
+        fn integers_and_frames_come_back(
+            value in 0..=MAX_VARINT, at in 0..=MAX_VARINT, stream in 0u8..4,
+            data in prop::collection::vec(any::<u8>(), 0..90)
+        ) {
             let at = if stream >= 2 { at } else { 0 };
             let mut ranges = AckRanges::EMPTY;
             for i in 0..1 + value % MAX_RANGES as u64 {
@@ -393,8 +398,13 @@ mod tests {
             }
             let frames = [
                 Frame::Stream { stream, offset: value, at, data: &data },
-                Frame::Credit(Credit { limit: value, requests: at, bare: 4, bare_bytes: value, replies: 5, payloads: at }),
-                Frame::Leave(Leave { how: 1, requests: at, replies: value, payloads: [9, at], after: (at % 2 == 0).then_some((7, 2)) }),
+                Frame::Credit(Credit {
+                    limit: value, requests: at, bare: 4, bare_bytes: value, replies: 5, payloads: at,
+                }),
+                Frame::Leave(Leave {
+                    how: 1, requests: at, replies: value, payloads: [9, at],
+                    after: (at % 2 == 0).then_some((7, 2)),
+                }),
                 Frame::Want(value), Frame::Ping, Frame::Padding,
             ];
             let mut bytes = [0; 1000];

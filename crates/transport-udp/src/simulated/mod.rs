@@ -40,7 +40,8 @@
 //! job.fabric.faults.seed = 7;
 //! let program = |transport: SimUdp<'_>| {
 //!     let mut handlers = Handlers::<u32>::new();
-//!     let add = handlers.one_way("add", |sum: &mut u32, _: Address, (number,): (u32,), _: Payload<'_>| *sum += number);
+//!     let add =
+//!         handlers.one_way("add", |sum: &mut u32, _: Address, (number,): (u32,), _: Payload<'_>| *sum += number);
 //!     let add = add.unwrap();
 //!     let mut endpoint = Endpoint::attach(transport, handlers, 0).unwrap();
 //!     endpoint.request(Rank(0), add, (endpoint.rank().0,)).unwrap();

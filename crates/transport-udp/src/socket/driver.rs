@@ -92,8 +92,8 @@ struct Program {
     arrived: bool,
     losses: u32,
     stage: Stage,
-    /// The last use of the machine has sent a Short message without a reply. The next of these comes with a licence, so
-    /// that a single one does without.
+    /// The last use of the machine has sent a Short message without a reply. The next of these comes with a
+    /// licence, so that a single one does without.
     flooding: bool,
 }
 
@@ -347,7 +347,8 @@ impl Driver for SocketDriver {
         // A refusal drives nothing: who is refused will poll, and may first want to know why.
         let sent = &mut self.program.sent;
         let some = sent.accepted != std::mem::replace(&mut sent.told, sent.accepted);
-        // Of what was accepted, a lost peer's messages may not have reached the machine, which does not count them then.
+        // Of what was accepted, a lost peer's messages may not have reached the machine, which does not count them
+        // then.
         if some && sent.accepted.saturating_sub(sent.handed) >= EAGER {
             self.take_in();
         }

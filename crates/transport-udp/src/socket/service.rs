@@ -16,8 +16,8 @@
 //!   without end, and is woken by the program's return.
 //!
 //! The lock is taken by the program once per call, and once more for each row of messages that a poll delivers,
-//! without contention unless the helper is at work at that moment. A row of Short messages without replies takes it
-//! once in some hundred of them (`stage`).
+//! without contention unless the helper is at work at that moment. A row of Short messages without replies takes
+//! it once in some hundred of them (`stage`).
 
 use super::engine::Engine;
 use super::failures::Notices;
@@ -141,8 +141,8 @@ impl Shared {
     /// The engine, whose machine has every message that was accepted before.
     pub(super) fn engine(&self) -> MutexGuard<'_, Engine> {
         let mut engine = self.engine.lock().unwrap_or_else(|poison| {
-            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have waited for the
-            // lock meanwhile, and finds that all peers are lost.
+            // Only a helper that panics poisons it, and may not have said so yet: a call of the program may have
+            // waited for the lock meanwhile, and finds that all peers are lost.
             self.failed.store(true, Release);
             let mut engine = poison.into_inner();
             engine.machine.break_down();

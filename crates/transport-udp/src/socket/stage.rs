@@ -1,13 +1,13 @@
 //! Short messages that the program has handed over without the engine's lock, on their way to the machine.
 //!
-//! The lock costs more than all else that a Short message in a row of many takes, so the program's thread writes such
-//! messages, as they will stand in their lane, into a ring of its own; whoever takes the lock next, the program or its
-//! helper, hands them to the machine before anything else (`Shared::engine`). So no work on the machine comes before a
-//! message that was accepted earlier.
+//! The lock costs more than all else that a Short message in a row of many takes, so the program's thread writes
+//! such messages, as they will stand in their lane, into a ring of its own; whoever takes the lock next, the
+//! program or its helper, hands them to the machine before anything else (`Shared::engine`). So no work on the
+//! machine comes before a message that was accepted earlier.
 //!
-//! What may be staged is a [`Licence`], issued under the lock while the ring is empty: room towards one peer that was free at that
-//! moment. Nobody but the program takes such room, so that it is still free when the messages reach the machine. Each
-//! other use of the machine by the program ends the licence.
+//! What may be staged is a [`Licence`], issued under the lock while the ring is empty: room towards one peer that
+//! was free at that moment. Nobody but the program takes such room, so that it is still free when the messages
+//! reach the machine. Each other use of the machine by the program ends the licence.
 
 use am_core::Peer;
 use am_core::arguments::{MAX_WORDS, Words};
@@ -28,8 +28,8 @@ const LONGEST: u64 = (HEADER as u64 + 4 * MAX_WORDS as u64 + 8).next_multiple_of
 
 /// The ring: bytes of whole messages, one after the other.
 ///
-/// The program's thread writes. It begins anew only with a licence, so under the lock and once all is taken; until then it
-/// stays within one round. So no word is written that anybody may still read.
+/// The program's thread writes. It begins anew only with a licence, so under the lock and once all is taken; until
+/// then it stays within one round. So no word is written that anybody may still read.
 #[derive(Debug)]
 pub(super) struct Ring {
     words: Box<[AtomicU64; WORDS]>,
@@ -105,7 +105,8 @@ impl Ring {
 }
 
 impl Stage {
-    /// Permits messages to a peer, to which `room` bytes are free. To be called under the lock, when all messages have been taken.
+    /// Permits messages to a peer, to which `room` bytes are free. To be called under the lock, when all messages
+    /// have been taken.
     pub(super) fn permit(&mut self, to: Peer, room: u64) {
         self.licence = Some(Licence { to, last: self.at + room.min(BYTES - LONGEST) });
     }
@@ -116,7 +117,8 @@ impl Stage {
         self.licence = None;
     }
 
-    /// Stages a Short message without a reply; returns how many bytes it takes of the lane, or `None` if that is not permitted.
+    /// Stages a Short message without a reply; returns how many bytes it takes of the lane, or `None` if that is
+    /// not permitted.
     #[inline]
     pub(super) fn push(&mut self, ring: &Ring, to: Peer, handler: u8, args: &Words) -> Option<u64> {
         self.licence.filter(|licence| licence.to == to && self.at <= licence.last)?;

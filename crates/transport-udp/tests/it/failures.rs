@@ -47,7 +47,10 @@ fn attach(job: &LocalJob, rank: u32) -> (Endpoint<Udp, State>, Request<u64>) {
 }
 
 fn says_lost(result: Result<(), WaitError>, lost: u32) -> bool {
-    matches!(result, Err(WaitError::Poll(PollError::PeerLost { rank, cause: LossCause::Died, .. })) if rank == Rank(lost))
+    let Err(WaitError::Poll(PollError::PeerLost { rank, cause: LossCause::Died, .. })) = result else {
+        return false;
+    };
+    rank == Rank(lost)
 }
 
 /// Rank 2 vanishes without a word while the others wait for it; the notice ends their waits, and they go on

@@ -1,6 +1,6 @@
 //! Endpoints against a model: random operations of several ranks, driven in turn by one thread over the loopback
-//! transport, must have exactly the effects that a small model predicts: what is accepted or refused and why, which
-//! handlers run in which order with which bytes, what the segments hold, credits and statistics.
+//! transport, must have exactly the effects that a small model predicts: what is accepted or refused and why,
+//! which handlers run in which order with which bytes, what the segments hold, credits and statistics.
 
 mod reference;
 
@@ -234,9 +234,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn endpoints_do_what_the_model_says(ranks in 1usize..=3, requests in 1usize..4, replies in 1usize..4, steps in steps()) {
+    fn endpoints_do_what_the_model_says(
+        ranks in 1usize..=3, requests in 1usize..4, replies in 1usize..4, steps in steps()
+    ) {
         let config = LoopbackConfig::default().requests(requests).replies(replies).medium(MEDIUM).segment(SEGMENT);
-        let threads = network(ranks as u32, config).into_iter().map(|transport| std::thread::spawn(|| attach(transport)));
+        let network = network(ranks as u32, config).into_iter();
+        let threads = network.map(|transport| std::thread::spawn(|| attach(transport)));
         let mut rigs: Vec<Rig> =
             threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect();
         let mut model = Model::new(ranks, &config);

@@ -19,13 +19,14 @@ const AFTER_HELP: &str = "\
 Everything after PROGRAM belongs to the program, even what looks like a flag of amrun.
 
 With --hosts or --hostfile the remote command runs once per host and starts amrun there, which starts that host's \
-ranks. Their environment is the remote command's, with all AM_ variables of this one and those of --env; hosts report \
-at one TCP port of this host, encrypted with a secret that amrun makes for the job and hands on through standard input.
+ranks. Their environment is the remote command's, with all AM_ variables of this one and those of --env; hosts \
+report at one TCP port of this host, encrypted with a secret that amrun makes for the job and hands on through \
+standard input.
 
 Each rank finds AM_RANK, AM_RANKS, AM_LOCAL_RANK, AM_LOCAL_RANKS and AM_JOB in its environment. \
 Rank 0 inherits standard input, the others read from /dev/null. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and \
-SIGUSR2 are passed on to every rank; asking the job to end a second time, a second later, kills it. SIGQUIT (Ctrl-\\) \
-makes ranks print what they wait for and go on, if they have joined their job. Processes that \
+SIGUSR2 are passed on to every rank; asking the job to end a second time, a second later, kills it. \
+SIGQUIT (Ctrl-\\) makes ranks print what they wait for and go on, if they have joined their job. Processes that \
 the ranks leave behind end with the job, and everything ends if amrun itself is killed.
 
 Exit codes:
@@ -50,8 +51,8 @@ Exit codes:
     max_term_width = 100
 )]
 struct Flags {
-    /// Number of ranks [default: $AM_DEFAULT_RANKS, else one for every slot of the hosts, else the number of usable
-    /// processors]
+    /// Number of ranks [default: $AM_DEFAULT_RANKS, else one for every slot of the hosts, else the number of
+    /// usable processors]
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = count)]
     ranks: Option<Count>,
 
@@ -67,12 +68,13 @@ struct Flags {
     #[arg(short, long)]
     keep_going: bool,
 
-    /// End the job after this time, such as 500ms, 90s or 2m (a bare number is seconds); the ranks say before what they wait for
+    /// End the job after this time, such as 500ms, 90s or 2m (a bare number is seconds); the ranks say before what
+    /// they wait for
     #[arg(short = 't', long, value_name = "TIME", value_parser = parse_time)]
     time_limit: Option<Duration>,
 
-    /// Let every wait of a rank that takes longer than this fail, with a report of what it waits for [default: $AM_TIMEOUT,
-    /// else none]
+    /// Let every wait of a rank that takes longer than this fail, with a report of what it waits for [default:
+    /// $AM_TIMEOUT, else none]
     #[arg(long, value_name = "TIME", value_parser = timeout)]
     timeout: Option<Duration>,
 
@@ -92,12 +94,14 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     endpoints: u16,
 
-    /// What the ranks talk over, as the program names it (auto, shm or udp; ofi, shm+ofi or ofi:PROVIDER where it has libfabric): sets
-    /// AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto: shared memory within a host and UDP between hosts]
+    /// What the ranks talk over, as the program names it (auto, shm or udp; ofi, shm+ofi or ofi:PROVIDER where it
+    /// has libfabric): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto: shared memory within a host
+    /// and UDP between hosts]
     #[arg(long, value_name = "NAME")]
     transport: Option<String>,
 
-    /// Have the program say what its machine has for ranks to talk over, what would be taken and why; it is not run otherwise
+    /// Have the program say what its machine has for ranks to talk over, what would be taken and why; it is not
+    /// run otherwise
     #[arg(long, conflicts_with_all = ["ranks", "transport"])]
     list: bool,
 
@@ -128,8 +132,8 @@ struct Flags {
     )]
     placement: Placement,
 
-    /// Command that runs a program on a host; {host} in it, or its end, is where the host's name goes [default: $AM_REMOTE,
-    /// else ssh -T -o BatchMode=yes -o ConnectTimeout=10]
+    /// Command that runs a program on a host; {host} in it, or its end, is where the host's name goes [default:
+    /// $AM_REMOTE, else ssh -T -o BatchMode=yes -o ConnectTimeout=10]
     #[arg(long, value_name = "COMMAND", help_heading = "Several hosts")]
     remote: Option<String>,
 

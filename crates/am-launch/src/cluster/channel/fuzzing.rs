@@ -11,8 +11,8 @@ fn pair() -> (TcpStream, UnixStream) {
     (OwnedFd::from(ours).into(), theirs)
 }
 
-/// What an end without the secret may say, in two parts: an even first byte says it to a server, an odd one to a client, and the
-/// second byte is the length of the first part. Returns whether the greeting was taken.
+/// What an end without the secret may say, in two parts: an even first byte says it to a server, an odd one to a
+/// client, and the second byte is the length of the first part. Returns whether the greeting was taken.
 ///
 /// # Panics
 /// If it is believed, or kept at length, or a client or server says more than its greeting and proof.
@@ -51,8 +51,8 @@ pub fn stranger(data: &[u8]) -> bool {
     greeted
 }
 
-/// What an end with the secret may say: the first byte chooses who listens for what, the others are one message. Returns
-/// whether it was understood.
+/// What an end with the secret may say: the first byte chooses who listens for what, the others are one message.
+/// Returns whether it was understood.
 ///
 /// # Panics
 /// If the channel gives anything else than the message or [`ChannelError::Damaged`].

@@ -185,7 +185,8 @@ fn a_message_may_be_as_long_as_a_frame() {
     });
 }
 
-/// Ends of different versions must not take each other for strangers: who changes these bytes changes [`PROTOCOL`].
+/// Ends of different versions must not take each other for strangers: who changes these bytes changes
+/// [`PROTOCOL`].
 #[test]
 fn keys_and_frames_have_these_bytes() {
     let secret = codec::decode::<Secret>(&[&[16][..], &[7; 16]].concat()).unwrap();

@@ -76,7 +76,9 @@ mod tests {
     proptest! {
         /// Blocks in use never overlap, and an empty ring gives whatever fits.
         #[test]
-        fn blocks_never_overlap(steps in prop::collection::vec((1u32..=100, any::<prop::sample::Index>(), any::<bool>()), 1..300)) {
+        fn blocks_never_overlap(
+            steps in prop::collection::vec((1u32..=100, any::<prop::sample::Index>(), any::<bool>()), 1..300)
+        ) {
             let mut bounce = Bounce::new(100);
             let mut used: Vec<(u32, u32)> = Vec::new();
             for (len, which, give) in steps {

@@ -146,7 +146,8 @@ mod tests {
     proptest! {
         #[test]
         fn leads_survive_a_round_trip(
-            code in 0..Kind::CODES, handler: u8, length in 0..IDS, reserve in 0..=MOST_RESERVED, handled in 0..=MOST_CREDITS,
+            code in 0..Kind::CODES, handler: u8, length in 0..IDS, reserve in 0..=MOST_RESERVED,
+            handled in 0..=MOST_CREDITS,
             freed in 0..=MOST_CREDITS, offset: u64, len: u64, words in prop::collection::vec(any::<u32>(), 0..=16)
         ) {
             let kind = Kind::from_code(code).unwrap();

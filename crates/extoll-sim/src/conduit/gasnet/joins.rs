@@ -180,7 +180,9 @@ mod tests {
         /// Headers and notifications in their own orders, interleaved in any way: every message is joined exactly
         /// once, at the later of its halves, and what is kept stays within the window.
         #[test]
-        fn every_message_is_joined_once_however_the_halves_come(choices in prop::collection::vec(any::<bool>(), 0..200)) {
+        fn every_message_is_joined_once_however_the_halves_come(
+            choices in prop::collection::vec(any::<bool>(), 0..200)
+        ) {
             let (mut joins, mut heads, mut places) = (Joins::default(), 0u16, 0u16);
             let mut joined = Vec::new();
             for head in choices {

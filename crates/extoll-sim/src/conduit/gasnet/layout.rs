@@ -204,7 +204,8 @@ mod tests {
     proptest! {
         #[test]
         fn pieces_cover_the_frame_and_agree_with_the_counts(
-            first: bool, packet in prop::sample::select(vec![56usize, 64, 112, 120]), lead in 8usize..=LEAD, payload in 0usize..=8192
+            first: bool, packet in prop::sample::select(vec![56usize, 64, 112, 120]), lead in 8usize..=LEAD,
+            payload in 0usize..=8192
         ) {
             let implementation = if first { Implementation::First } else { Implementation::Second };
             let layout = Layout { packet, implementation };

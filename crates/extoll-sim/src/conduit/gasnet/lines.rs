@@ -124,7 +124,8 @@ mod tests {
         /// and nothing leaves before its payload is there.
         #[test]
         fn lines_keep_their_order(
-            longs in prop::collection::vec((any::<bool>(), any::<bool>()), 1..40), order in any::<prop::sample::Index>()
+            longs in prop::collection::vec((any::<bool>(), any::<bool>()), 1..40),
+            order in any::<prop::sample::Index>()
         ) {
             let mut lines = Lines::default();
             let mut missing = Vec::new();

@@ -216,8 +216,8 @@ impl PscomConfig {
         }
     }
 
-    /// What is to carry the connection of two ranks: an override, or the plugin of all; both ranks come to the same.
-    /// What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
+    /// What is to carry the connection of two ranks: an override, or the plugin of all; both ranks come to the
+    /// same. What does carry it, [`Pscom::plugin`](super::Pscom::plugin) tells.
     pub fn plugin_of(&self, one: u32, other: u32) -> Plugin {
         let fits = |pair: &&PairOverride| pair.ranks == [one, other] || pair.ranks == [other, one];
         self.pairs.iter().find(fits).map_or(self.plugin, |pair| pair.plugin)

@@ -74,7 +74,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_survive_a_round_trip(node: u16, vpid: u8, mtt in 0u8..4, end: bool, error: bool, tag: u8, len in 1u8..=127) {
+        fn words_survive_a_round_trip(
+            node: u16, vpid: u8, mtt in 0u8..4, end: bool, error: bool, tag: u8, len in 1u8..=127
+        ) {
             let status = Status { node, vpid, mtt, end, error, tag, len };
             prop_assert_eq!(Status::decode(status.encode()), Some(status));
         }

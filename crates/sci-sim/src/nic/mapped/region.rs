@@ -213,7 +213,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stores_touch_their_bytes_alone(writes in prop::collection::vec((0usize..60, prop::collection::vec(any::<u8>(), 0..30)), 1..20)) {
+        fn stores_touch_their_bytes_alone(
+            writes in prop::collection::vec((0usize..60, prop::collection::vec(any::<u8>(), 0..30)), 1..20)
+        ) {
             let (view, mut model) = (View::new(&file(96), 96).unwrap(), [0u8; 96]);
             for (at, bytes) in &writes {
                 view.store(*at, bytes);

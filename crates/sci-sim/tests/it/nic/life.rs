@@ -38,7 +38,12 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     let which = || 0usize..8;
     let place = || prop_oneof![3 => (0usize..40).prop_map(|at| 64 * at), 1 => 0usize..2600];
     let extent = || prop_oneof![3 => (1usize..20).prop_map(|size| 64 * size), 1 => 0usize..300];
-    let size = || prop_oneof![1 => Just(0), 1 => Just(6), 2 => Just(64), 6 => Just(2048), 2 => Just(100), 1 => Just((1 << 20) + 4)];
+    let size = || {
+        prop_oneof![
+            1 => Just(0), 1 => Just(6), 2 => Just(64), 6 => Just(2048), 2 => Just(100),
+            1 => Just((1 << 20) + 4),
+        ]
+    };
     let call = prop_oneof![
         4 => (0u32..4, size(), prop::bool::weighted(0.1))
             .prop_map(|(id, size, illegal)| Call::Create { id, size, illegal }),
@@ -341,7 +346,9 @@ fn random_lives_notice_defects() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default()
+    })]
 
     #[test]
     fn random_lives_in_virtual_time_are_the_models(calls in calls(), seed: u64, adversarial: bool) {

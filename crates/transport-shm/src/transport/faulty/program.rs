@@ -49,8 +49,8 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Lets rank 2 write `words` into the job file. Ranks 0 and 1 must both be told what became of it, and still be able to
-/// talk to each other.
+/// Lets rank 2 write `words` into the job file. Ranks 0 and 1 must both be told what became of it, and still be
+/// able to talk to each other.
 fn spoil(words: &Words) {
     let job = Job::create(&CONFIG).unwrap();
     let (attached, done) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -73,7 +73,8 @@ fn frames_that_make_no_sense_are_told_from_those_that_do() {
     assert_eq!(received(true, &[(kind(1) | args(16), [0; 2]), (0, [0; 2])]), PeerStatus::Active);
 }
 
-/// A handler panics after its ring has gone round under the poll that called it: what came meanwhile is still found.
+/// A handler panics after its ring has gone round under the poll that called it: what came meanwhile is still
+/// found.
 #[test]
 fn frames_are_found_after_a_handler_panicked() {
     struct Clumsy(usize);

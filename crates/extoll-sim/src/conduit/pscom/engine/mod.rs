@@ -39,7 +39,8 @@ const DATA: u8 = 2;
 const HELLO: u8 = 3;
 /// Packets taken in while a refused sender waits, before it tries again.
 const RETRY_AFTER: u32 = 32;
-/// [A] How long a departing rank tries to hand over what it has sent, without any progress: far beyond every retry.
+/// [A] How long a departing rank tries to hand over what it has sent, without any progress: far beyond every
+/// retry.
 const LINGER: Span = Span::from_millis(100);
 
 /// Steps that find something in rings before one looks into the mailbox all the same.
