@@ -223,7 +223,7 @@ macro_rules! sim_suite {
             $crate::run_simulated::<$conduit>(what, &plan, config, machine);
         }
 
-        /// A third of the cases, another one for each variant: the first configuration runs all.
+        /// About a fifth of the cases, others for each variant: the first configuration runs all.
         fn conforms_in_part(what: &str, ranks: &[u32], config: &$config, machine: impl Fn(u32) -> $machine) {
             let plan = $crate::Plan::with_ranks($crate::Profile::Quick, ranks).sample(what);
             $crate::run_simulated::<$conduit>(what, &plan, config, machine);

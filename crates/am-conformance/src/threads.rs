@@ -39,7 +39,9 @@ pub trait Fabric: Send + Sync + 'static {
 pub const DEFAULT_SEED: u64 = 20_030_301;
 
 /// One case in so many runs in a variant.
-const SAMPLE: u64 = 3;
+const SAMPLE: u64 = 5;
+/// One case in so many runs with each further number of ranks of a quick run.
+const FURTHER: u64 = 3;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -57,11 +59,16 @@ pub struct Plan {
     pub share: u64,
     /// What the run varies, so that each variant draws other cases; may be empty.
     pub variant: String,
+    /// With other numbers of ranks than the first one above 1, run about one of these cases in so many, others for
+    /// each number; 1 for all.
+    pub further: u64,
 }
 
 impl Plan {
-    /// All cases with 1, 2, 3 and 8 ranks, unless the environment narrows it down: `AM_CONFORMANCE_SEED=7`,
-    /// `AM_CONFORMANCE_RANKS=2,3`, `AM_CONFORMANCE_ONLY=sizes`.
+    /// All cases with the numbers of ranks of the profile; in the quick one, with the first number above 1, and
+    /// about one case in three with each other number. The environment narrows it down: `AM_CONFORMANCE_SEED=7`,
+    /// `AM_CONFORMANCE_RANKS=2,3`, `AM_CONFORMANCE_ONLY=sizes`. `AM_CONFORMANCE_SHARE=1` runs all cases with every
+    /// number of ranks, and so does `AM_CONFORMANCE_ONLY`.
     ///
     /// # Panics
     /// If a number in the environment is none.
@@ -71,17 +78,20 @@ impl Plan {
             text.split(',').map(|part| part.trim().parse().expect("AM_CONFORMANCE_RANKS holds numbers")).collect()
         });
         let seed = variable("SEED").map(|text| text.trim().parse().expect("AM_CONFORMANCE_SEED holds a number"));
+        let only = variable("ONLY");
+        let all = profile == Profile::Full || only.is_some();
         Self {
             profile,
             seed: seed.unwrap_or(DEFAULT_SEED),
             ranks: ranks.unwrap_or_else(|| profile.ranks()),
-            only: variable("ONLY"),
+            only,
             share: 1,
             variant: String::new(),
+            further: if all { 1 } else { share_or(FURTHER) },
         }
     }
 
-    /// About one case in three, others for each variant: for the second and later configurations of a transport
+    /// About one case in five, others for each variant: for the second and later configurations of a transport
     /// whose first one runs all cases. `AM_CONFORMANCE_SHARE=1` runs all cases of every variant, and so does
     /// `AM_CONFORMANCE_ONLY`.
     ///
@@ -89,9 +99,7 @@ impl Plan {
     /// If the variable holds no number.
     #[must_use]
     pub fn sample(mut self, variant: &str) -> Self {
-        let share = env::var("AM_CONFORMANCE_SHARE")
-            .map_or(SAMPLE, |text| text.trim().parse().expect("AM_CONFORMANCE_SHARE holds a number"));
-        self.share = if self.only.is_some() { 1 } else { share };
+        (self.share, self.further) = (if self.only.is_some() { 1 } else { share_or(SAMPLE) }, 1);
         self.variant = variant.into();
         self
     }
@@ -112,14 +120,21 @@ impl Plan {
     pub fn wants(&self, case: &Description, ranks: u32) -> bool {
         ranks >= case.needs.ranks
             && self.only.as_ref().is_none_or(|part| case.name.contains(part.as_str()))
-            && self.draws(case.name)
+            && self.draws(case.name, 0, self.share)
+            && (self.leads(ranks) || self.draws(case.name, u64::from(ranks), self.further))
     }
 
-    /// Whether the seed draws the case of this name.
-    fn draws(&self, name: &str) -> bool {
+    /// Whether all cases that the plan draws run with this number of ranks.
+    fn leads(&self, ranks: u32) -> bool {
+        self.ranks.iter().find(|number| **number > 1).is_none_or(|leading| ranks == *leading)
+    }
+
+    /// Whether the seed draws the case of this name, one in `share`.
+    fn draws(&self, name: &str, ranks: u64, share: u64) -> bool {
         let letters = self.variant.bytes().chain(name.bytes()).map(u64::from);
-        let numbers: Vec<u64> = std::iter::once(self.seed).chain(letters).collect();
-        mix(&numbers).is_multiple_of(self.share.max(1))
+        let extra = (ranks > 0).then_some(ranks);
+        let numbers: Vec<u64> = std::iter::once(self.seed).chain(letters).chain(extra).collect();
+        mix(&numbers).is_multiple_of(share.max(1))
     }
 
     /// How long the ranks of one case may take before they count as hanging: beyond any patience of theirs.
@@ -129,6 +144,12 @@ impl Plan {
             Profile::Full => Duration::from_secs(3600),
         }
     }
+}
+
+/// What `AM_CONFORMANCE_SHARE` says, or this.
+fn share_or(share: u64) -> u64 {
+    env::var("AM_CONFORMANCE_SHARE")
+        .map_or(share, |text| text.trim().parse().expect("AM_CONFORMANCE_SHARE holds a number"))
 }
 
 /// Runs cases one after the other and reports on all of them.
@@ -214,7 +235,7 @@ mod tests {
 
     fn plan(ranks: u32) -> Plan {
         let (only, variant) = (None, String::new());
-        Plan { ranks: vec![ranks], only, share: 1, seed: 1, profile: Profile::Quick, variant }
+        Plan { ranks: vec![ranks], only, share: 1, seed: 1, profile: Profile::Quick, variant, further: 1 }
     }
 
     /// What documents say of many seeds: every case comes often, with every number of ranks that it runs with.
@@ -241,10 +262,26 @@ mod tests {
         let plans: Vec<_> = (0..40).map(|number| plan(3).sample(&format!("variant {number}"))).collect();
         let cases = crate::cases::descriptions();
         let drawn = |plan: &Plan| cases.iter().filter(|case| plan.wants(case, 3)).count();
-        assert!(plans.iter().all(|plan| (cases.len() / 6..cases.len() / 2).contains(&drawn(plan))));
+        assert!(plans.iter().all(|plan| (cases.len() / 16..cases.len() / 2).contains(&drawn(plan))));
         assert!(cases.iter().all(|case| plans.iter().any(|plan| plan.wants(case, 3))));
         let only = Plan { only: Some("ping".into()), ..plan(3) }.sample("alone");
         assert_eq!(only.share, 1);
+    }
+
+    /// A quick run has all cases with one number of ranks, and some of them with each other number.
+    #[test]
+    fn further_numbers_of_ranks_draw_some_cases() {
+        let plan = Plan { ranks: vec![1, 2, 5], further: FURTHER, ..plan(1) };
+        let cases = crate::cases::descriptions();
+        let drawn = |ranks| -> Vec<&str> {
+            cases.iter().filter(|case| plan.wants(case, ranks)).map(|case| case.name).collect()
+        };
+        assert_eq!(drawn(2).len(), cases.len());
+        let [alone, five] = [1, 5].map(drawn);
+        assert!((cases.len() / 6..cases.len() / 2).contains(&five.len()) && !alone.is_empty());
+        assert!(alone.iter().any(|name| !five.contains(name)), "each number draws others");
+        let all = Plan { further: 1, ..plan };
+        assert!(cases.iter().all(|case| all.wants(case, 5)));
     }
 
     fn run_one(ranks: u32, needs: Needs, code: fn(&World, am_core::loopback::Loopback) -> Verdict) -> Report {

@@ -260,7 +260,7 @@ fn rings_of_long_sends_time_out() {
     everywhere(3, |endpoint, world| {
         let next = (world.rank() + 1) % 3;
         let previous = (world.rank() + 2) % 3;
-        endpoint.set_timeout(Span::from_millis(200));
+        endpoint.set_timeout(Span::from_millis(40));
         // The first that gives up receives, so that others may get through.
         if let Err(error) = world.send(endpoint, next, 0, &values(9000, 0)) {
             assert!(matches!(error, MessageError::Wait(WaitError::TimedOut(_))), "{error}");

@@ -262,11 +262,11 @@ fn breathe<T: Transport, S>(endpoint: &mut Endpoint<T, S>) -> Verdict {
     Ok(endpoint.wait_until_for(Span::from_micros(50), |_| false).or_else(forgive_time_out)?)
 }
 
-/// Lets time pass without polling, in the transport's own time.
+/// Lets time pass without polling, in the transport's own time: at once where the time is virtual.
 fn pause<T: Transport, S>(endpoint: &mut Endpoint<T, S>, span: Span) {
     let until = endpoint.now() + span;
     while endpoint.now() < until {
-        endpoint.charge(Span::from_micros(1));
+        endpoint.charge(until.since(endpoint.now()));
         std::thread::yield_now();
     }
 }

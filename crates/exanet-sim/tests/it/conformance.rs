@@ -14,7 +14,7 @@ sim_suite! {
     deadline: 2e10,
     smallest: |config| ConduitConfig { pinned: config.pinned, costs: config.costs, ..ConduitConfig::smallest() },
     drawn: drawn,
-    seeds: 60,
+    seeds: 24,
     full: [("in full", ConduitConfig::default())],
     on: rack,
     deadlocks: [(rack(3), ConduitConfig::default())],

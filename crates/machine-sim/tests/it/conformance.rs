@@ -14,7 +14,7 @@ sim_suite! {
     deadline: 2e10,
     smallest: |_| ConduitConfig::smallest(),
     drawn: drawn,
-    seeds: 60,
+    seeds: 40,
     full: [("in full", ConduitConfig::default())],
     on: |ranks| linked(ranks, Topology::FatTree { arity: 4, levels: 2, oversubscription: 1 }),
     deadlocks: [machine_sim::crossbar(3), lossy(3)].map(|machine| (machine, ConduitConfig::default())),

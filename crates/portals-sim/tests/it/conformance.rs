@@ -14,7 +14,7 @@ sim_suite! {
     deadline: 2e10,
     smallest: |config| ConduitConfig { flow: config.flow, ..ConduitConfig::smallest() },
     drawn: drawn,
-    seeds: 30,
+    seeds: 24,
     full: FLOWS.map(|flow| ("in full", ConduitConfig::with(flow))),
     on: xt4,
     deadlocks: [(xt4(3), bank())],

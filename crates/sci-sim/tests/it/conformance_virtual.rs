@@ -17,7 +17,7 @@ sim_suite! {
         ConduitConfig { requests, slot, dma_queue, ..config.clone() }
     },
     drawn: drawn,
-    seeds: 40,
+    seeds: 24,
     full: [("on the cluster, in full", ConduitConfig::default())],
     on: fitting,
     deadlocks: [(fitting(3), ConduitConfig::default())],

@@ -13,7 +13,7 @@ sim_suite! {
         GasnetConfig { medium, request_slots, reply_slots, bounce, ..config.clone() }
     },
     drawn: drawn,
-    seeds: 60,
+    seeds: 30,
     full: [("in full", GasnetConfig::default())],
     on: square,
     deadlocks: [(square(3), GasnetConfig::default())],

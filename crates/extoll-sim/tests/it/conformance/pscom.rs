@@ -15,7 +15,7 @@ sim_suite! {
         PscomConfig { ring, am, ..config.clone() }
     },
     drawn: drawn,
-    seeds: 76,
+    seeds: 30,
     full: [("over VELO, in full", Plugin::Velo), ("over RMA, in full", Plugin::Rma)]
         .map(|(what, plugin)| (what, PscomConfig::with(plugin))),
     on: square,
