@@ -67,11 +67,11 @@ pub struct ConduitConfig {
     /// Time between two tries, in nanoseconds. A second as published.
     pub connect_pause_ns: f64,
     /// After so many empty polls in a row all ready flags are looked at, whatever the exist flag says; 0: never.
-    pub patient_polls: u32,
+    pub full_scan_polls: u32,
     /// How long a rank sleeps after an announcement before it does the same, in nanoseconds: a ready flag may have
     /// been overtaken by its exist flag on the way. With unchecked flags, one of which may be lost, it never
     /// sleeps longer.
-    pub patient_sleep_ns: f64,
+    pub full_scan_sleep_ns: f64,
     /// Whether requests of a pair are handled in the order in which they were sent, and replies likewise. The
     /// published design does not promise that. With flags that may be lost ([`FlagStores::Unchecked`]) all that is
     /// sent behind a lost message waits for it.
@@ -160,8 +160,8 @@ impl Default for ConduitConfig {
             dma_queue: 1 << 16,
             connect_tries: 20,
             connect_pause_ns: 1e9,
-            patient_polls: 1024,
-            patient_sleep_ns: 50_000.0,
+            full_scan_polls: 1024,
+            full_scan_sleep_ns: 50_000.0,
             ordered: true,
             through_mpi: false,
             mutation: None,
@@ -222,8 +222,8 @@ impl ConduitConfig {
         if !(0.0..=1e12).contains(&self.connect_pause_ns) {
             return Err(range("connect_pause_ns", self.connect_pause_ns, "from 0 to 1e12 ns"));
         }
-        if !(1.0..=1e12).contains(&self.patient_sleep_ns) {
-            return Err(range("patient_sleep_ns", self.patient_sleep_ns, "from 1 to 1e12 ns"));
+        if !(1.0..=1e12).contains(&self.full_scan_sleep_ns) {
+            return Err(range("full_scan_sleep_ns", self.full_scan_sleep_ns, "from 1 to 1e12 ns"));
         }
         Ok(Layout { ranks, requests: self.requests, slot: self.slot as usize })
     }
@@ -249,7 +249,7 @@ mod tests {
         assert!(refused(|c| c.dma_queue = 64).starts_with("conduit.dma_queue is 64"));
         assert!(refused(|c| c.connect_tries = 0).starts_with("conduit.connect_tries is 0"));
         assert!(refused(|c| c.connect_pause_ns = -1.0).starts_with("conduit.connect_pause_ns is -1"));
-        assert!(refused(|c| c.patient_sleep_ns = f64::NAN).starts_with("conduit.patient_sleep_ns is NaN"));
+        assert!(refused(|c| c.full_scan_sleep_ns = f64::NAN).starts_with("conduit.full_scan_sleep_ns is NaN"));
         assert!(ConduitConfig::default().check(65_533).is_err() && ConduitConfig::default().check(65_532).is_ok());
     }
 }

@@ -40,12 +40,12 @@ impl<N: Sisci> Conduit<N> {
         // Rule 6 of the sheet: a poll reads local memory alone.
         if !self.net.exists() {
             self.empty_polls = self.empty_polls.saturating_add(1);
-            let waits = self.empty_polls < self.config.patient_polls && !self.last_look.take();
-            if self.config.patient_polls == 0 || waits {
+            let waits = self.empty_polls < self.config.full_scan_polls && !self.last_look.take();
+            if self.config.full_scan_polls == 0 || waits {
                 self.net.nic.charge_empty_poll();
                 return false;
             }
-            self.counts.patient_looks += 1;
+            self.counts.full_scans += 1;
             self.empty_polls = 0;
             self.search();
             let found = !self.queue.is_empty();

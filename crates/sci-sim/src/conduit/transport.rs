@@ -28,7 +28,7 @@ pub struct Counts {
     /// Transfers that were begun anew after the way to the peer had been interrupted.
     pub restarts: u64,
     /// Searches for ready flags although the exist flag was not set.
-    pub patient_looks: u64,
+    pub full_scans: u64,
     /// Reads of other nodes' memory.
     pub remote_reads: u64,
 }
@@ -273,14 +273,14 @@ impl<N: Sisci> Waiting for Conduit<N> {
         // The published code polls without end, and so finds what was not announced; a rank that sleeps has to
         // wake for that.
         let unsure = self.unsure || self.config.flags == FlagStores::Unchecked;
-        if !unsure || self.config.patient_polls == 0 {
+        if !unsure || self.config.full_scan_polls == 0 {
             return self.net.nic.idle(until, reason);
         }
-        let wake_at = self.net.now() + Span((self.config.patient_sleep_ns * 1e3) as u64);
+        let wake_at = self.net.now() + Span((self.config.full_scan_sleep_ns * 1e3) as u64);
         self.net.nic.idle(Some(until.map_or(wake_at, |until| until.min(wake_at))), reason);
         if self.net.now() >= wake_at {
-            // The next poll takes a patient look.
-            self.empty_polls = self.config.patient_polls;
+            // The next poll is a full scan.
+            self.empty_polls = self.config.full_scan_polls;
             self.settled = true;
         }
     }

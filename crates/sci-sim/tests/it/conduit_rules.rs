@@ -13,7 +13,7 @@ use sci_sim::nic::{PlannedStatus, Sisci};
 
 /// The conduit without patience: flags are looked at only when they are announced.
 fn impatient() -> ConduitConfig {
-    ConduitConfig { patient_polls: 0, ..ConduitConfig::default() }
+    ConduitConfig { full_scan_polls: 0, ..ConduitConfig::default() }
 }
 
 fn mutated(mutation: Mutation) -> ConduitConfig {
@@ -39,7 +39,7 @@ fn all_configurations() -> [ConduitConfig; 6] {
 fn every_configuration_carries_every_kind_of_message() {
     for conduit in all_configurations() {
         play(&machine(2), &conduit).unwrap_or_else(|error| panic!("{conduit:?}: {error}"));
-        let without = ConduitConfig { patient_polls: 0, ..conduit.clone() };
+        let without = ConduitConfig { full_scan_polls: 0, ..conduit.clone() };
         play(&machine(2), &without).unwrap_or_else(|error| panic!("{without:?}: {error}"));
     }
 }
@@ -64,9 +64,9 @@ fn an_exist_flag_before_the_ready_flag_is_noticed() {
     breaks(&machine(2), &mutated(Mutation::ExistBeforeReady), &["deadlock"]);
     // Patience makes up for it, at the price of time: so flags that overtake each other on the way do no lasting
     // harm.
-    let patient = ConduitConfig { patient_polls: 1024, ..mutated(Mutation::ExistBeforeReady) };
+    let patient = ConduitConfig { full_scan_polls: 1024, ..mutated(Mutation::ExistBeforeReady) };
     let counts = play(&machine(2), &patient).unwrap();
-    assert!(counts.iter().any(|(counts, _)| counts.patient_looks > 0));
+    assert!(counts.iter().any(|(counts, _)| counts.full_scans > 0));
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn lone_message(machine: &SciConfig, conduit: &ConduitConfig) -> Result<(u64, u6
         // Flags of the attaching that are late are no business of this message.
         let quiet = endpoint.wait_until_for(Span::from_micros(200), |_| false);
         assert!(quiet.is_err());
-        let looks = endpoint.transport().counts().patient_looks;
+        let looks = endpoint.transport().counts().full_scans;
         if endpoint.rank() == Rank(0) {
             endpoint.request(Rank(1), table.note, (0, 0)).unwrap();
         } else {
             endpoint.wait_until(|seen| seen.runs == [0]).unwrap();
         }
-        let looks = endpoint.transport().counts().patient_looks - looks;
+        let looks = endpoint.transport().counts().full_scans - looks;
         let lines = endpoint.transport().nic().counters().lines;
         endpoint.finish().unwrap();
         (looks, lines)
