@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use am_core::select::{Select, SelectError};
 use am_core::{Address, LossCause, Rank, Segment, Shape, Transport};
-use am_launch::{Bootstrap, ExchangeError, Intervals, MeetError, RankError};
+use am_launch::{Bootstrap, ExchangeError, Intervals, LocalRendezvousError, RankError};
 use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMemory};
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
@@ -119,7 +119,7 @@ pub enum JobAttachError {
     Exchange(#[from] ExchangeError),
     /// The ranks of this host could not share memory.
     #[error(transparent)]
-    Meet(#[from] MeetError),
+    LocalRendezvous(#[from] LocalRendezvousError),
     /// A rank says what no rank of this program says.
     #[error("rank {rank} attaches with {part:?}, which is not what this program's ranks say")]
     Part {

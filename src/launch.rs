@@ -14,10 +14,10 @@ pub use am_launch::{
     Bootstrap, ChannelError, ConnectError, DEFAULT_GRACE, DEFAULT_LOST_AFTER, DEFAULT_MEET_TIMEOUT,
     DEFAULT_START_LIMIT, DepartureReport, EXIT_BROKEN_PIPE, EXIT_LAUNCHER_FAILED, EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND, EXIT_TIMED_OUT, EXIT_USAGE, EnvironmentError, ExchangeError, HostEntry, HostListError,
-    HostSpec, Hosts, InterfaceError, InterfaceWish, LaunchError, Launcher, ListenError, MAX_RANKS, MeetError,
-    Outcome, Placement, RankEnd, RankError, Remote, RemoteError, RendezvousError, RunOptions, Secret, SecretError,
-    StartedBy, TooFewSlots, default_meet_timeout, default_ranks, default_start_limit, env, exit_job, parse_hosts,
-    parse_time, read_host_file, serve_as_agent, started_as, usable_processors,
+    HostSpec, Hosts, InterfaceError, InterfaceWish, LaunchError, Launcher, ListenError, LocalRendezvousError,
+    MAX_RANKS, Outcome, Placement, RankEnd, RankError, Remote, RemoteError, RendezvousError, RunOptions, Secret,
+    SecretError, StartedBy, TooFewSlots, default_meet_timeout, default_ranks, default_start_limit, env, exit_job,
+    parse_hosts, parse_time, read_host_file, serve_as_agent, started_as, usable_processors,
 };
 
 pub use crate::job::{FarTransport, JobAttachError, JobTransport, RankJob};

@@ -149,7 +149,7 @@ pub use outcome::{
 pub use rank::bootstrap::{Bootstrap, DepartureReport, ExchangeError};
 pub use rank::error::RankError;
 pub use rank::identity::StartedBy;
-pub use rank::meet::MeetError;
+pub use rank::meet::LocalRendezvousError;
 pub use rank::{DEFAULT_MEET_TIMEOUT, default_meet_timeout, started_as};
 pub use run::{RunOptions, default_ranks, prepare_alone, run, run_joined, tells_of_closed_output};
 pub use secret::{Secret, SecretError};

@@ -21,7 +21,7 @@ use crate::notices;
 use crate::rank::error::RankError;
 use crate::rank::failures::Failures;
 use crate::rank::identity::StartedBy;
-use crate::rank::meet::{LocalRendezvous, MeetError};
+use crate::rank::meet::{LocalRendezvous, LocalRendezvousError};
 use crate::rank::star::{Spokes, Star};
 use crate::secret::Secret;
 
@@ -261,7 +261,7 @@ impl Bootstrap {
     ///
     /// # Errors
     /// Somebody did not fetch it in time, or the system refused something.
-    pub fn hand_out(&self, label: &str, file: BorrowedFd<'_>, to: &[Rank]) -> Result<(), MeetError> {
+    pub fn hand_out(&self, label: &str, file: BorrowedFd<'_>, to: &[Rank]) -> Result<(), LocalRendezvousError> {
         let _watch = self.watch(label)?;
         let whom = to.iter().map(|rank| rank.0).filter(|rank| *rank != self.rank.0).collect();
         self.meeting(label).serve(whom, file, &|rank| self.is_out(Rank(rank)), |_, _| ())
@@ -271,7 +271,7 @@ impl Bootstrap {
     ///
     /// # Errors
     /// It has ended or dropped its `Bootstrap`, did not hand it out in time, or the system refused something.
-    pub fn fetch(&self, label: &str, from: Rank) -> Result<OwnedFd, MeetError> {
+    pub fn fetch(&self, label: &str, from: Rank) -> Result<OwnedFd, LocalRendezvousError> {
         let _watch = self.watch(label)?;
         self.meeting(label).fetch(self.rank, from, &|| self.is_out(from)).map(|(file, _)| file)
     }
@@ -282,7 +282,7 @@ impl Bootstrap {
     }
 
     /// Those that would be waited for in vain are reported until the return value is dropped.
-    fn watch(&self, label: &str) -> Result<Watch, MeetError> {
+    fn watch(&self, label: &str) -> Result<Watch, LocalRendezvousError> {
         match self.begun() {
             Ok(state) => match &*state {
                 State::Begun(link) => Ok(Watch::begin(&link.uplink)),

@@ -6,7 +6,7 @@ use crate::cluster::rendezvous::RendezvousError;
 use crate::env;
 use crate::env::error::EnvironmentError;
 use crate::rank::identity::StartedBy;
-use crate::rank::meet::MeetError;
+use crate::rank::meet::LocalRendezvousError;
 
 /// Why a rank could not join its job.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum RankError {
     Signal(nix::Error),
     /// The ranks of this host did not find each other.
     #[error(transparent)]
-    Meet(#[from] MeetError),
+    LocalRendezvous(#[from] LocalRendezvousError),
     /// The ranks of several hosts did not find each other.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),

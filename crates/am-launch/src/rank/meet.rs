@@ -49,7 +49,7 @@ pub(crate) struct LocalRendezvous {
 /// Why the ranks of a job did not find each other.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MeetError {
+pub enum LocalRendezvousError {
     /// Ranks did not come for what they are handed.
     #[error("job {job}: {missing} ranks, the first of them rank {rank}, did not turn up within {seconds} s{HINT}")]
     Missing {
@@ -174,7 +174,7 @@ impl LocalRendezvous {
         file: BorrowedFd<'_>,
         lost: &dyn Fn(u32) -> bool,
         mut served: impl FnMut(u32, UnixStream),
-    ) -> Result<(), MeetError> {
+    ) -> Result<(), LocalRendezvousError> {
         let mut missing = whom;
         if missing.is_empty() {
             return Ok(());
@@ -191,7 +191,7 @@ impl LocalRendezvous {
             let Some(&rank) = missing.first() else { return Ok(()) };
             let Some(left) = self.left() else {
                 let (job, seconds) = (self.job.clone(), self.limit.as_secs_f64());
-                return Err(MeetError::Missing { job, rank, missing: missing.len(), seconds });
+                return Err(LocalRendezvousError::Missing { job, rank, missing: missing.len(), seconds });
             };
             // With so many callers that say nothing, others wait until the first of these has had its time.
             let full = callers.len() >= MOST_CALLERS;
@@ -231,13 +231,13 @@ impl LocalRendezvous {
         ranks: u32,
         missing: &mut BTreeSet<u32>,
         file: BorrowedFd<'_>,
-    ) -> Result<bool, MeetError> {
+    ) -> Result<bool, LocalRendezvousError> {
         if ranks != self.ranks {
             let (job, theirs, ours) = (self.job.clone(), ranks, self.ranks);
-            return Err(MeetError::OtherSize { job, rank, theirs, ours });
+            return Err(LocalRendezvousError::OtherSize { job, rank, theirs, ours });
         }
         if !missing.contains(&rank) {
-            return Err(MeetError::Twice { job: self.job.clone(), rank });
+            return Err(LocalRendezvousError::Twice { job: self.job.clone(), rank });
         }
         let sent = sendmsg::<()>(
             caller.stream.as_raw_fd(),
@@ -256,13 +256,13 @@ impl LocalRendezvous {
         rank: Rank,
         from: Rank,
         lost: &dyn Fn() -> bool,
-    ) -> Result<(OwnedFd, UnixStream), MeetError> {
+    ) -> Result<(OwnedFd, UnixStream), LocalRendezvousError> {
         let (mut stream, left) = self.connect(from, lost)?;
         let system = |error: io::Error| self.system(error);
         let who = getsockopt(&stream, PeerCredentials).map_err(|error| system(error.into()))?;
         if who.uid() != geteuid().as_raw() {
             let (pid, uid) = (known(who.pid()), who.uid());
-            return Err(MeetError::Stranger { job: self.job.clone(), socket: self.name(), pid, uid });
+            return Err(LocalRendezvousError::Stranger { job: self.job.clone(), socket: self.name(), pid, uid });
         }
         let greeting = [&GREETING[..], &rank.0.to_ne_bytes(), &self.ranks.to_ne_bytes()].concat();
         stream.set_read_timeout(Some(left)).map_err(system)?;
@@ -270,13 +270,19 @@ impl LocalRendezvous {
             Ok(Some(file)) => stream.set_read_timeout(None).map(|()| (file, stream)).map_err(system),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.absent(from)),
             Err(error) if !is_hang_up(&error) => Err(system(error)),
-            Ok(None) | Err(_) if lost() => Err(MeetError::Lost { from: from.0 }),
-            Ok(None) | Err(_) => Err(MeetError::Refused { job: self.job.clone(), from: from.0, rank: rank.0 }),
+            Ok(None) | Err(_) if lost() => Err(LocalRendezvousError::Lost { from: from.0 }),
+            Ok(None) | Err(_) => {
+                Err(LocalRendezvousError::Refused { job: self.job.clone(), from: from.0, rank: rank.0 })
+            }
         }
     }
 
     /// A connection to the rank that hands out, which may not be there yet, and the time that is left.
-    fn connect(&self, from: Rank, lost: &dyn Fn() -> bool) -> Result<(UnixStream, Duration), MeetError> {
+    fn connect(
+        &self,
+        from: Rank,
+        lost: &dyn Fn() -> bool,
+    ) -> Result<(UnixStream, Duration), LocalRendezvousError> {
         let address = self.address()?;
         let mut pause = Duration::from_millis(1);
         loop {
@@ -288,7 +294,7 @@ impl LocalRendezvous {
                     if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock) =>
                 {
                     if lost() {
-                        return Err(MeetError::Lost { from: from.0 });
+                        return Err(LocalRendezvousError::Lost { from: from.0 });
                     }
                     thread::sleep(pause.min(left));
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -304,16 +310,16 @@ impl LocalRendezvous {
     }
 
     /// Opens the connections to the ranks that were met. Blocks until all of them do.
-    pub(crate) fn open(&self, rank: Rank, spokes: &mut Spokes) -> Result<(), MeetError> {
+    pub(crate) fn open(&self, rank: Rank, spokes: &mut Spokes) -> Result<(), LocalRendezvousError> {
         match spokes.open(self.until) {
             Ok(()) => Ok(()),
             // Rank 0 tells of ranks that have ended meanwhile.
             Err(_) if rank == Rank(0) => Ok(()),
             Err(ChannelError::TimedOut) => {
-                Err(MeetError::Unmet { job: self.job.clone(), seconds: self.limit.as_secs_f64() })
+                Err(LocalRendezvousError::Unmet { job: self.job.clone(), seconds: self.limit.as_secs_f64() })
             }
             Err(ChannelError::System(error)) => Err(self.system(error)),
-            Err(_) => Err(MeetError::Lost { from: 0 }),
+            Err(_) => Err(LocalRendezvousError::Lost { from: 0 }),
         }
     }
 
@@ -322,15 +328,15 @@ impl LocalRendezvous {
         format!("active-messages/{}/{}", geteuid(), self.job)
     }
 
-    fn address(&self) -> Result<UnixAddr, MeetError> {
+    fn address(&self) -> Result<UnixAddr, LocalRendezvousError> {
         UnixAddr::new_abstract(self.name().as_bytes()).map_err(|error| self.system(error.into()))
     }
 
     /// Somebody else has the name: whoever it is that takes calls there.
-    fn taken(&self) -> MeetError {
+    fn taken(&self) -> LocalRendezvousError {
         let stream = self.address().ok().and_then(|address| call(&address).ok());
         let who = stream.and_then(|stream| getsockopt(&stream, PeerCredentials).ok());
-        MeetError::NameTaken {
+        LocalRendezvousError::NameTaken {
             job: self.job.clone(),
             socket: self.name(),
             holder_pid: who.and_then(|who| known(who.pid())),
@@ -338,12 +344,12 @@ impl LocalRendezvous {
         }
     }
 
-    fn absent(&self, from: Rank) -> MeetError {
-        MeetError::Absent { job: self.job.clone(), from: from.0, seconds: self.limit.as_secs_f64() }
+    fn absent(&self, from: Rank) -> LocalRendezvousError {
+        LocalRendezvousError::Absent { job: self.job.clone(), from: from.0, seconds: self.limit.as_secs_f64() }
     }
 
-    pub(super) fn system(&self, source: io::Error) -> MeetError {
-        MeetError::System { job: self.job.clone(), source }
+    pub(super) fn system(&self, source: io::Error) -> LocalRendezvousError {
+        LocalRendezvousError::System { job: self.job.clone(), source }
     }
 }
 
@@ -558,15 +564,18 @@ mod tests {
                 (fetch(), fetch())
             };
             assert!(one.is_ok());
-            assert!(matches!(other, Err(MeetError::Refused { rank: 1, .. })), "{other:?}");
-            assert!(matches!(zero.join().unwrap(), Err(MeetError::Twice { rank: 1, .. })));
+            assert!(matches!(other, Err(LocalRendezvousError::Refused { rank: 1, .. })), "{other:?}");
+            assert!(matches!(zero.join().unwrap(), Err(LocalRendezvousError::Twice { rank: 1, .. })));
         });
         let size = meeting("size", 2, PATIENCE);
         thread::scope(|scope| {
             let zero = scope.spawn(|| size.serve(others(2), memory("").as_fd(), &|_| false, |_, _| ()));
             let other = LocalRendezvous { ranks: 3, ..size.clone() }.fetch(Rank(2), Rank(0), &|| false);
-            assert!(matches!(other, Err(MeetError::Refused { .. })), "{other:?}");
-            assert!(matches!(zero.join().unwrap(), Err(MeetError::OtherSize { theirs: 3, ours: 2, .. })));
+            assert!(matches!(other, Err(LocalRendezvousError::Refused { .. })), "{other:?}");
+            assert!(matches!(
+                zero.join().unwrap(),
+                Err(LocalRendezvousError::OtherSize { theirs: 3, ours: 2, .. })
+            ));
         });
     }
 
@@ -614,9 +623,9 @@ mod tests {
         };
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         let fetched = meeting.fetch(Rank(1), Rank(0), &|| false);
-        assert!(matches!(fetched, Err(MeetError::Absent { from: 0, .. })), "{fetched:?}");
+        assert!(matches!(fetched, Err(LocalRendezvousError::Absent { from: 0, .. })), "{fetched:?}");
         let served = meeting.serve(others(2), memory("").as_fd(), &|_| false, |_, _| ());
-        assert!(matches!(served, Err(MeetError::NameTaken { holder_pid: None, .. })), "{served:?}");
+        assert!(matches!(served, Err(LocalRendezvousError::NameTaken { holder_pid: None, .. })), "{served:?}");
     }
 
     #[test]
@@ -632,7 +641,7 @@ mod tests {
     #[test]
     fn a_job_name_of_any_length_is_an_error_at_worst() {
         let long = LocalRendezvous::new("x".repeat(500), 2, PATIENCE);
-        assert!(matches!(long.fetch(Rank(1), Rank(0), &|| false), Err(MeetError::System { .. })));
+        assert!(matches!(long.fetch(Rank(1), Rank(0), &|| false), Err(LocalRendezvousError::System { .. })));
     }
 
     #[test]

@@ -214,7 +214,7 @@ fn met_here(
     limit: Duration,
 ) -> Result<(JobManifest, Spokes), RankError> {
     let meeting = LocalRendezvous::new(job.clone(), ranks, limit);
-    let system = |source: io::Error| MeetError::System { job: job.clone(), source };
+    let system = |source: io::Error| LocalRendezvousError::System { job: job.clone(), source };
     if rank != Rank(0) {
         let (file, link) = meeting.fetch(rank, Rank(0), &|| false)?;
         let manifest = JobManifest::read(file.into()).map_err(system)?;

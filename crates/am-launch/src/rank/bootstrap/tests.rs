@@ -40,7 +40,7 @@ fn handing_out_hears_of_failures_from_the_first_call_on() {
     let (job, mut links) = rank(2, Duration::from_secs(5));
     links.announce_failures(&[1]);
     let fetched = job.fetch("file", Rank(1));
-    assert!(matches!(fetched, Err(MeetError::Lost { from: 1 })), "{fetched:?}");
+    assert!(matches!(fetched, Err(LocalRendezvousError::Lost { from: 1 })), "{fetched:?}");
 }
 
 /// What a launcher does with what its ranks say, until all are done: `links` has the ranks in order.
@@ -87,7 +87,7 @@ fn nobody_waits_for_a_rank_that_is_done() {
             assert_eq!(one.allgather(b"1").unwrap(), [&b"0"[..], b"1", b""]);
             one.fetch("file", Rank(0)).unwrap();
             let fetched = one.fetch("other", Rank(2));
-            assert!(matches!(fetched, Err(MeetError::Lost { from: 2 })), "{fetched:?}");
+            assert!(matches!(fetched, Err(LocalRendezvousError::Lost { from: 2 })), "{fetched:?}");
         });
         scope.spawn(move || {
             two.allgather(b"two").unwrap();
