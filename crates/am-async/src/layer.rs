@@ -617,7 +617,7 @@ pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     }
     let started = shared.table().start_sent(endpoint.shape(), to, header, request.len(), || endpoint.now());
     let Some(key) = started else { return Err(request) };
-    let calls = endpoint.layer_quietly::<Calls<W>>();
+    let calls = endpoint.layer_unscheduled::<Calls<W>>();
     calls.watch = true;
     let (handler, words) = (calls.wire.call, (header.to_u64(), key.to_u64()));
     let sent = match &request[..] {

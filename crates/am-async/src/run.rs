@@ -71,7 +71,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
 
     fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
         let (to, id) = (to.address(), method.id());
-        let shared = Arc::clone(&self.layer_quietly::<Calls<W>>().environment().shared);
+        let shared = Arc::clone(&self.layer_unscheduled::<Calls<W>>().environment().shared);
         shared.is_at(self.address());
         let request = encoded(&shared, Trace::default(), to, id, |into| M::encode(request, into));
         let begun = request.and_then(|(request, span)| {
@@ -113,7 +113,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         let root = Root::new(&environment.shared);
         let waker = Waker::from(Arc::clone(&root));
         let waking = Waking { root: Arc::clone(&root), waker: waker.clone() };
-        self.layer_quietly::<Calls<W>>().set_root(Some(waking));
+        self.layer_unscheduled::<Calls<W>>().set_root(Some(waking));
         let mut program = pin!(program(context));
         let outcome = wait(self, |endpoint| {
             if !root.take() {
@@ -129,12 +129,12 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
                 Poll::Pending => None,
             }
         });
-        self.layer_quietly::<Calls<W>>().set_root(None);
+        self.layer_unscheduled::<Calls<W>>().set_root(None);
         outcome
     }
 
     fn serve_until(&mut self, mut over: impl FnMut(&W) -> bool) -> Result<(), WaitError> {
-        wait(self, |endpoint| over(endpoint.layer_quietly::<Calls<W>>().world()).then_some(()))
+        wait(self, |endpoint| over(endpoint.layer_unscheduled::<Calls<W>>().world()).then_some(()))
     }
 }
 
@@ -167,7 +167,7 @@ fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static, R>(
         }
         // What has been left to do, or lost, is the layer's to look at in the next poll.
         let losses = endpoint.losses();
-        let calls = endpoint.layer_quietly::<Calls<W>>();
+        let calls = endpoint.layer_unscheduled::<Calls<W>>();
         if calls.is_behind(losses) {
             calls.look_again();
         }
@@ -191,11 +191,11 @@ impl<M: Callable> Call<M> {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<M::Response, CallError<M::Error>> {
-        let shared = &endpoint.layer_quietly::<Calls<W>>().environment().shared;
+        let shared = &endpoint.layer_unscheduled::<Calls<W>>().environment().shared;
         assert!(Arc::ptr_eq(shared, &self.shared), "the call was made through another endpoint");
         let mut seen = None;
         wait(endpoint, |endpoint| {
-            let events = Some(endpoint.layer_quietly::<Calls<W>>().events());
+            let events = Some(endpoint.layer_unscheduled::<Calls<W>>().events());
             // Nothing else ends a call.
             if std::mem::replace(&mut seen, events) == events { None } else { self.take(None) }
         })?
@@ -214,7 +214,7 @@ impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
         &mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Option<Result<R, CallError<E>>> {
-        let shared = &endpoint.layer_quietly::<Calls<W>>().environment().shared;
+        let shared = &endpoint.layer_unscheduled::<Calls<W>>().environment().shared;
         assert!(Arc::ptr_eq(shared, &self.shared), "the call was made through another endpoint");
         let waited = wait(endpoint, |_| match self.take(None) {
             Poll::Ready(next) => Some(next),

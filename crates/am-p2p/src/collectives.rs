@@ -79,7 +79,7 @@ impl TwoSided<'_> {
         operation: Operation,
     ) -> Result<Call, MessageError> {
         self.communicator.check_endpoint(endpoint)?;
-        let number = endpoint.layer_quietly::<Messages>().machine.next_operation(self.context());
+        let number = endpoint.layer_unscheduled::<Messages>().machine.next_operation(self.context());
         Ok(Call((number & 0x0fff_ffff) as i32 * 8 + operation as i32))
     }
 

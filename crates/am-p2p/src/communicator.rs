@@ -197,13 +197,13 @@ impl Communicator {
         self.check_endpoint(endpoint)?;
         self.shared.team.barrier(endpoint)?;
         let medium = layer::medium(endpoint).0;
-        let chosen = endpoint.layer_quietly::<Messages>().machine.choose(protocol, eager, medium);
+        let chosen = endpoint.layer_unscheduled::<Messages>().machine.choose(protocol, eager, medium);
         self.shared.team.barrier(endpoint)?;
         if chosen { Ok(()) } else { Err(MessageError::UnderWay) }
     }
 
     fn made<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, team: Team) -> Self {
-        let (context, layer) = (team.number(), endpoint.layer_quietly::<Messages>());
+        let (context, layer) = (team.number(), endpoint.layer_unscheduled::<Messages>());
         for context in [context, collective_context(context)] {
             layer.machine.open(context, team.ranks().iter().map(|rank| rank.0));
         }
@@ -259,7 +259,7 @@ impl Communicator {
             faulty || matches!(endpoint.status(*rank), Some(PeerStatus::Lost(_)))
         };
         let lost: Vec<Rank> = self.shared.team.ranks().iter().copied().filter(lost).collect();
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         for rank in &lost {
             if !layer.acknowledged.contains(rank) {
                 layer.acknowledged.push(*rank);
@@ -273,7 +273,7 @@ impl Communicator {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         // What was dropped before comes before what is asked for now.
         layer.process_dropped();
         if layer.id == self.shared.layer { Ok(()) } else { Err(MessageError::Foreign) }
@@ -315,12 +315,12 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
         selector: Selector,
     ) -> Option<MessageError> {
-        if endpoint.layer_quietly::<Messages>().machine.is_closed(self.shared.context) {
+        if endpoint.layer_unscheduled::<Messages>().machine.is_closed(self.shared.context) {
             return Some(MessageError::Freed { tag: AskedTag::of(selector.tag) });
         }
         let me = endpoint.rank();
         let (mut others, mut gone) = (0, None);
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         for rank in self.shared.team.ranks().iter().filter(|rank| **rank != me) {
             // Not what the endpoint knows of it, which may be more than what it sent.
             let Some(failure) = layer.machine.gone(rank.0) else {

@@ -338,7 +338,7 @@ pub(crate) fn set_up<T: Transport, S: HasLayer<Messages> + HasLayer<SegmentAlloc
 #[inline]
 pub(crate) fn check_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) -> bool {
     let losses = endpoint.losses();
-    let new = endpoint.layer_quietly::<Messages>().losses_seen != losses;
+    let new = endpoint.layer_unscheduled::<Messages>().losses_seen != losses;
     if new {
         find_losses(endpoint, losses);
     }

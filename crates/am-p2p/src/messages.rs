@@ -57,7 +57,7 @@ impl Communicator {
         lend: bool,
     ) -> Result<Begun, MessageError> {
         let endpoint_number = endpoint.address().endpoint;
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         if mode == Mode::Standard
             && let Some((numbered, credit)) = layer.machine.begin_eager(to.0, envelope, bytes.len())
         {
@@ -79,7 +79,7 @@ impl Communicator {
         }
         let lend = lend && machine.lends(bytes.len());
         Self::ask_for_access(endpoint, to.0);
-        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
         if !lend {
             return Ok(Begun::UnderWay(machine.begin(to.0, envelope, mode, bytes.to_vec()), None));
         }
@@ -90,10 +90,10 @@ impl Communicator {
 
     /// Finds out whether memory of a peer can be read, if that is not known yet.
     fn ask_for_access<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
-        if !endpoint.layer_quietly::<Messages>().machine.knows_access(rank) {
+        if !endpoint.layer_unscheduled::<Messages>().machine.knows_access(rank) {
             let readable =
                 endpoint.reads_lent(Address { rank: Rank(rank), endpoint: endpoint.address().endpoint });
-            endpoint.layer_quietly::<Messages>().machine.note_access(rank, readable);
+            endpoint.layer_unscheduled::<Messages>().machine.note_access(rank, readable);
         }
     }
 
@@ -106,7 +106,7 @@ impl Communicator {
         at: &mut usize,
     ) -> bool {
         let number = endpoint.address().endpoint;
-        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
         let Some(Readable { from, len, lent }) = machine.readable(key) else { return false };
         let Some(len) = usize::try_from(len).ok().filter(|len| *len <= out.len()) else { return false };
         machine.begin_reading(key);
@@ -122,7 +122,7 @@ impl Communicator {
         if end < len {
             return false;
         }
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         let (handler, ack) = (layer.requests.control(), layer.machine.has_read(key));
         if let Some((to, control, credit)) = ack {
             if endpoint.try_request(peer, handler, control.encode(credit)).is_err() {
@@ -142,13 +142,13 @@ impl Communicator {
     ) -> Result<(), MessageError> {
         let number = endpoint.address().endpoint;
         loop {
-            let placed = endpoint.layer_quietly::<Messages>().machine.is_placed(key);
+            let placed = endpoint.layer_unscheduled::<Messages>().machine.is_placed(key);
             let Some((to, placed)) = placed else { return Ok(()) };
             let address = Address { rank: Rank(to), endpoint: number };
             let most = layer::longest_part(placed, |category: Category| {
                 endpoint.max_payload(address, category, Lane::Request, 11)
             });
-            let layer = endpoint.layer_quietly::<Messages>();
+            let layer = endpoint.layer_unscheduled::<Messages>();
             let Some(next) = layer.machine.next_part(key, |_, _| most) else {
                 endpoint.layer_mut::<Messages>().machine.written(key);
                 return Ok(());
@@ -161,7 +161,7 @@ impl Communicator {
             };
             match sent {
                 Ok(()) => {
-                    endpoint.layer_quietly::<Messages>().machine.part_sent(key, next.bytes.end);
+                    endpoint.layer_unscheduled::<Messages>().machine.part_sent(key, next.bytes.end);
                 }
                 Err(SendError::WouldBlock { .. }) => return Ok(()),
                 // The loss ends the message where it is looked for.
@@ -196,10 +196,10 @@ impl Communicator {
     ) -> Result<(), MessageError> {
         let waited = layer::wait(endpoint, Awaited::One(to), |endpoint| {
             meanwhile(endpoint);
-            if endpoint.layer_quietly::<Messages>().machine.granted(key) {
+            if endpoint.layer_unscheduled::<Messages>().machine.granted(key) {
                 Self::write_lent(endpoint, key, bytes)?;
             }
-            Ok(endpoint.layer_quietly::<Messages>().machine.take_sent(key))
+            Ok(endpoint.layer_unscheduled::<Messages>().machine.take_sent(key))
         });
         // Before the caller may change its bytes.
         drop(loan);
@@ -288,10 +288,10 @@ impl Communicator {
         capacity: u64,
     ) -> Result<Key, MessageError> {
         self.check_endpoint(endpoint)?;
-        if selector.source != ANY && endpoint.layer_quietly::<Messages>().machine.is_long(capacity) {
+        if selector.source != ANY && endpoint.layer_unscheduled::<Messages>().machine.is_long(capacity) {
             Self::ask_for_access(endpoint, selector.source);
         }
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         let key = layer.machine.post(selector, kind.number(), capacity);
         if layer.machine.has_work() {
             endpoint.layer_mut::<Messages>();
@@ -309,7 +309,7 @@ impl Communicator {
         (expected, capacity): (ElementType, u64),
         mut on_progress: impl FnMut(&mut Endpoint<T, S>) -> bool,
     ) -> Result<Taken, MessageError> {
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         let mut taken = layer.machine.take_received(key);
         if taken.is_none() {
             let ranks = self.shared.team.ranks();
@@ -317,18 +317,18 @@ impl Communicator {
             let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
             let (mut losses, mut idles) = (u32::MAX, endpoint.idles());
             taken = Some(layer::wait(endpoint, awaited, |endpoint| {
-                let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+                let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
                 if let Some(taken) = machine.take_received(key) {
                     return Ok(Some(taken));
                 }
                 if on_progress(endpoint) {
-                    return Ok(endpoint.layer_quietly::<Messages>().machine.take_received(key));
+                    return Ok(endpoint.layer_unscheduled::<Messages>().machine.take_received(key));
                 }
                 if selector.source == ANY {
                     let now = (endpoint.losses(), endpoint.idles());
                     let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
                     let moving = |endpoint: &mut Endpoint<T, S>| {
-                        let machine = &endpoint.layer_quietly::<Messages>().machine;
+                        let machine = &endpoint.layer_unscheduled::<Messages>().machine;
                         machine.waits_for(key).is_some_and(|(_, _, met)| met)
                     };
                     if now != before
@@ -360,7 +360,7 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
         taken: Taken,
     ) {
-        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
         taken.staged.into_iter().for_each(|block| machine.release(block));
         machine.recycle(taken.bytes);
     }
@@ -414,7 +414,7 @@ impl Communicator {
         out: &mut [u8],
     ) -> Result<Status, MessageError> {
         self.check_endpoint(endpoint)?;
-        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
         if machine.begin_direct(selector, kind.number(), out.len() as u64) {
             return self.finish_direct(endpoint, selector, kind, out);
         }
@@ -433,7 +433,7 @@ impl Communicator {
     ) -> Result<Status, MessageError> {
         let mut looks = if endpoint.transport().spins() { SPINS } else { 1 };
         loop {
-            match endpoint.layer_quietly::<Messages>().machine.take_direct(out) {
+            match endpoint.layer_unscheduled::<Messages>().machine.take_direct(out) {
                 Found::Message(info, None) => return Ok(self.status(info)),
                 Found::Message(info, Some(failure)) => {
                     return Err(MessageError::of(failure, info, kind.number(), out.len() as u64));
@@ -466,7 +466,7 @@ impl Communicator {
             if Self::read_lent(endpoint, key, out, &mut copied) {
                 return true;
             }
-            let here = endpoint.layer_quietly::<Messages>().machine.arrived(key);
+            let here = endpoint.layer_unscheduled::<Messages>().machine.arrived(key);
             let Some((Block { offset, .. }, here)) = here else { return false };
             let here = here as usize;
             if here > copied && here <= out.len() {
@@ -526,7 +526,7 @@ impl Communicator {
     ) -> Result<(Vec<V>, Status), MessageError> {
         let (mut values, mut read) = (Vec::new(), 0);
         let taken = self.finish_receive(endpoint, selector, key, expected, |endpoint| {
-            let message = endpoint.layer_quietly::<Messages>().machine.readable(key);
+            let message = endpoint.layer_unscheduled::<Messages>().machine.readable(key);
             let Some(len) = message.and_then(|message| usize::try_from(message.len).ok()) else { return false };
             if values.is_empty() && len.is_multiple_of(size_of::<V>().max(1)) {
                 values = zeroes(V::new_zeroed(), len / size_of::<V>().max(1)).unwrap_or_default();

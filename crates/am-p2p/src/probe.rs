@@ -102,12 +102,12 @@ impl Communicator {
         let awaited = if selector.source == ANY { Awaited::Any(ranks) } else { one };
         if !block {
             layer::serve(endpoint, awaited)?;
-            let found = found(endpoint.layer_quietly::<Messages>());
+            let found = found(endpoint.layer_unscheduled::<Messages>());
             return if found.is_some() { Ok(found) } else { self.can_come(endpoint, selector).map(|()| None) };
         }
         let mut known = None;
         let found = layer::wait(endpoint, awaited, |endpoint| {
-            if let Some(result) = found(endpoint.layer_quietly::<Messages>()) {
+            if let Some(result) = found(endpoint.layer_unscheduled::<Messages>()) {
                 return Ok(Some(result));
             }
             let now = Some((endpoint.losses(), endpoint.idles()));
@@ -128,7 +128,7 @@ impl Communicator {
         if selector.source == ANY {
             return self.no_sender_left(endpoint, selector).map_or(Ok(()), Err);
         }
-        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
         if machine.is_closed(selector.context) {
             return Err(MessageError::Freed { tag: AskedTag::of(selector.tag) });
         }
@@ -198,7 +198,7 @@ impl Communicator {
     }
 
     fn message<T: Transport, S: HasLayer<Messages>>(&self, endpoint: &mut Endpoint<T, S>, key: Key) -> Message {
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         let info = layer.machine.info(key).expect("it was just set aside");
         let status = self.status(info);
         Message { key: Some(key), communicator: self.clone(), status }

@@ -88,7 +88,7 @@ impl SendRequest {
         outgoing: Outgoing,
         len: u64,
     ) -> Self {
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         let under_way = match begun {
             Begun::Sent => None,
             // What it sends, it owns.
@@ -102,7 +102,7 @@ impl SendRequest {
         endpoint: &mut Endpoint<T, S>,
     ) -> Option<Result<(), MessageError>> {
         let Some((key, _)) = &self.under_way else { return Some(Ok(())) };
-        let sent = endpoint.layer_quietly::<Messages>().machine.take_sent(*key)?;
+        let sent = endpoint.layer_unscheduled::<Messages>().machine.take_sent(*key)?;
         self.under_way = None;
         let Outgoing { to, envelope, .. } = self.outgoing;
         let info = MessageInfo { from: to.0, tag: envelope.tag, len: self.len, kind: envelope.kind };
@@ -211,7 +211,7 @@ impl<V: Element> ReceiveRequest<V> {
         let (communicator, key) = (&self.communicator, self.key());
         let values = communicator.finish_values(endpoint, self.selector, key, expected);
         // A receive that is not over goes with this.
-        let machine = &mut endpoint.layer_quietly::<Messages>().machine;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
         self.key = self.key.filter(|key| machine.waits_for(*key).is_some());
         values
     }
@@ -229,7 +229,7 @@ impl<V: Element> ReceiveRequest<V> {
         check(endpoint, self.communicator.shared.layer)?;
         let (out, expected) = (values.as_mut_bytes(), (ElementType::of::<V>(), self.capacity));
         let (communicator, key) = (&self.communicator, self.key());
-        if let Some(info) = endpoint.layer_quietly::<Messages>().machine.take_copied(key, out) {
+        if let Some(info) = endpoint.layer_unscheduled::<Messages>().machine.take_copied(key, out) {
             self.key = None;
             return Ok(self.communicator.status(info));
         }
@@ -276,10 +276,10 @@ impl<V: Element> ReceiveRequest<V> {
         endpoint.layer_mut::<Messages>().machine.cancel(key);
         if self.selector.source != ANY {
             layer::wait(endpoint, Awaited::One(Rank(self.selector.source)), |endpoint| {
-                Ok((!endpoint.layer_quietly::<Messages>().machine.is_cancelling(key)).then_some(()))
+                Ok((!endpoint.layer_unscheduled::<Messages>().machine.is_cancelling(key)).then_some(()))
             })?;
         }
-        let layer = endpoint.layer_quietly::<Messages>();
+        let layer = endpoint.layer_unscheduled::<Messages>();
         if !layer.machine.is_cancelled(key) {
             return Ok(Some(self));
         }
@@ -293,7 +293,7 @@ fn check<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     layer: u64,
 ) -> Result<(), MessageError> {
-    if endpoint.layer_quietly::<Messages>().id == layer { Ok(()) } else { Err(MessageError::Foreign) }
+    if endpoint.layer_unscheduled::<Messages>().id == layer { Ok(()) } else { Err(MessageError::Foreign) }
 }
 
 /// Whether waiting for a request returns at once; where `look` is set, also since nobody is left who could send
@@ -303,7 +303,7 @@ fn over<T: Transport, S: HasLayer<Messages>>(
     request: &dyn Pending,
     look: bool,
 ) -> bool {
-    let layer = endpoint.layer_quietly::<Messages>();
+    let layer = endpoint.layer_unscheduled::<Messages>();
     if request.over(layer) {
         return true;
     }

@@ -266,7 +266,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// The state of a layer, without calling its progress function at the next poll: for looks that leave no work,
     /// or work that can wait until the endpoint sleeps or has polled some times.
     #[inline]
-    pub fn layer_quietly<L>(&mut self) -> &mut L
+    pub fn layer_unscheduled<L>(&mut self) -> &mut L
     where
         S: HasLayer<L>,
     {

@@ -455,8 +455,8 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Serves incoming messages until `done` yields something: the wait that layers build theirs on. `done` sees
-    /// the endpoint, and is called before each step, so that it is cheap; [`Endpoint::layer_quietly`] is its way
-    /// to a layer's state. Blocks; does not allocate.
+    /// the endpoint, and is called before each step, so that it is cheap; [`Endpoint::layer_unscheduled`] is its
+    /// way to a layer's state. Blocks; does not allocate.
     ///
     /// # Errors
     /// What `done` fails with; as [`Endpoint::wait_until`].

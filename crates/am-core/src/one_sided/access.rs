@@ -31,7 +31,7 @@ struct Sending<'e, T: Transport, S: HasLayer<OneSided>> {
 
 impl<T: Transport, S: HasLayer<OneSided>> Drop for Sending<'_, T, S> {
     fn drop(&mut self) {
-        self.endpoint.layer_quietly::<OneSided>().operations.end(self.id);
+        self.endpoint.layer_unscheduled::<OneSided>().operations.end(self.id);
     }
 }
 
@@ -68,7 +68,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         bytes: usize,
         owner: Owner,
     ) -> (u64, super::Requests) {
-        let layer = self.layer_quietly::<OneSided>();
+        let layer = self.layer_unscheduled::<OneSided>();
         let parts = u32::try_from(parts).expect("an operation has fewer than 2^32 parts");
         (layer.operations.begin(target, parts, bytes, owner), layer.requests)
     }
@@ -92,7 +92,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         owner: Owner,
         sent: Result<(), SendError>,
     ) -> Result<Operation<R>, OneSidedError> {
-        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
         match sent {
             Ok(()) if owner == Owner::Handle => Ok(Operation::pending(id, &operations.dropped)),
             Ok(()) => Ok(Operation::done(0, Vec::new())),
@@ -119,7 +119,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, 0, owner);
         let sent = self.sending(id, |endpoint| endpoint.put_pieces(to, id, offset, bytes));
-        self.layer_quietly::<OneSided>().operations.all_sent(id);
+        self.layer_unscheduled::<OneSided>().operations.all_sent(id);
         self.started(id, owner, sent)
     }
 
@@ -289,11 +289,11 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         out: &mut [u8],
     ) -> Result<(), OneSidedError> {
         if let Err(error) = sent {
-            self.layer_quietly::<OneSided>().operations.end(id);
+            self.layer_unscheduled::<OneSided>().operations.end(id);
             return Err(error.into());
         }
         let waited = self.wait_pending(id);
-        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
         if waited.as_ref().is_ok_and(Failures::is_empty) {
             operations.end_into(id, out);
             return Ok(());
@@ -325,7 +325,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, len, Owner::Handle);
         let sent = self.sending(id, |endpoint| endpoint.get_pieces(to, id, offset, len, 0));
-        self.layer_quietly::<OneSided>().operations.all_sent(id);
+        self.layer_unscheduled::<OneSided>().operations.all_sent(id);
         Ok((id, sent))
     }
 
@@ -389,7 +389,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         let (id, _) = self.begin(to, 1, 0, Owner::Quiet);
         let sent = self.sending(id, |endpoint| endpoint.get_pieces_into(to, id, offset, len as u64, into));
-        self.layer_quietly::<OneSided>().operations.all_sent(id);
+        self.layer_unscheduled::<OneSided>().operations.all_sent(id);
         self.started::<()>(id, Owner::Quiet, sent).map(drop)
     }
 
@@ -552,7 +552,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if !failed.is_empty() {
             self.leave_rest_to_quiet(id);
         }
-        let (value, bytes) = self.layer_quietly::<OneSided>().operations.end(id);
+        let (value, bytes) = self.layer_unscheduled::<OneSided>().operations.end(id);
         let Some(error) = failed.clone().into_error() else {
             operation.state = State::Done { value, bytes: Vec::new() };
             return Ok(R::take(value, bytes));
@@ -565,7 +565,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     fn wait_pending(&mut self, id: u64) -> Result<Failures, WaitError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         self.wait_for(|endpoint| {
-            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
+            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
             if operations.is_done(id) {
                 return Ok::<_, WaitError>(Some(operations.failures(id)));
             }
@@ -580,7 +580,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             }
             // What the target sent before it went has arrived.
             endpoint.poll_until_empty()?;
-            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
+            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
             let mut failed = operations.failures(id);
             if !operations.is_done(id) {
                 endpoint.add_stranded(id, &mut failed);
@@ -592,7 +592,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// The target of an operation, or one of those of a region, if it is gone.
     fn stranded_by(&mut self, id: u64) -> Option<Rank> {
         let gone = |endpoint: &Self, target: Address| endpoint.status(target) != Some(PeerStatus::Active);
-        let (target, region) = self.layer_quietly::<OneSided>().operations.target(id)?;
+        let (target, region) = self.layer_unscheduled::<OneSided>().operations.target(id)?;
         if !region {
             return gone(self, target).then_some(target.rank);
         }
@@ -629,9 +629,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Ends the operations of a region whose targets are gone; the next [`Endpoint::quiet`] waits for the others.
     fn leave_rest_to_quiet(&mut self, region: u64) {
         let mut at = 0;
-        while let Some((target, next)) = self.layer_quietly::<OneSided>().operations.region_target(region, at) {
+        while let Some((target, next)) = self.layer_unscheduled::<OneSided>().operations.region_target(region, at)
+        {
             let gone = self.status(target) != Some(PeerStatus::Active);
-            self.layer_quietly::<OneSided>().operations.leave_to_quiet(next - 1, gone);
+            self.layer_unscheduled::<OneSided>().operations.leave_to_quiet(next - 1, gone);
             at = next;
         }
     }
@@ -644,7 +645,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub fn test<R>(&mut self, operation: &Operation<R>) -> Result<bool, OneSidedError> {
         self.poll().map_err(WaitError::from)?;
         let State::Pending { id, dropped } = &operation.state else { return Ok(true) };
-        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
         if !Arc::ptr_eq(dropped, &operations.dropped) {
             return Err(OneSidedError::Foreign);
         }
@@ -658,7 +659,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// [`OneSidedError::RegionOpen`].
     pub fn begin_region(&mut self) -> Result<(), OneSidedError> {
         let me = self.address();
-        let opened = self.layer_quietly::<OneSided>().operations.open_region(me);
+        let opened = self.layer_unscheduled::<OneSided>().operations.open_region(me);
         opened.ok_or(OneSidedError::RegionOpen)
     }
 
@@ -669,7 +670,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// # Errors
     /// [`OneSidedError::NoRegion`].
     pub fn end_region(&mut self) -> Result<Operation<()>, OneSidedError> {
-        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
         let id = operations.close_region().ok_or(OneSidedError::NoRegion)?;
         Ok(Operation::pending(id, &operations.dropped))
     }
@@ -685,7 +686,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub fn quiet(&mut self) -> Result<(), OneSidedError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         let failed = self.wait_for(|endpoint| {
-            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
+            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
             if operations.is_quiet() {
                 return Ok::<_, WaitError>(Some(operations.take_failed()));
             }
@@ -694,7 +695,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
                 losses = endpoint.losses();
                 endpoint.let_stranded_go()?;
             }
-            let operations = &mut endpoint.layer_quietly::<OneSided>().operations;
+            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
             Ok(operations.is_quiet().then(|| operations.take_failed()))
         });
         failed?.into_error().map_or(Ok(()), Err)
@@ -710,7 +711,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         // What the targets sent before they went has arrived.
         self.poll_until_empty()?;
-        let operations = &mut self.layer_quietly::<OneSided>().operations;
+        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
         while let Some(id) = operations.stranded(|target| gone.contains(&target)) {
             operations.strand(id);
         }

@@ -126,16 +126,16 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         id: u64,
         send: impl FnOnce(&mut Self, &mut Vec<u8>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        let mut buffer = std::mem::take(&mut self.layer_quietly::<OneSided>().outgoing);
+        let mut buffer = std::mem::take(&mut self.layer_unscheduled::<OneSided>().outgoing);
         let sent = self.sending(id, |endpoint| send(endpoint, &mut buffer));
-        let layer = self.layer_quietly::<OneSided>();
+        let layer = self.layer_unscheduled::<OneSided>();
         layer.outgoing = buffer;
         layer.operations.all_sent(id);
         sent
     }
 
     pub(super) fn expect_more(&mut self, id: u64) {
-        self.layer_quietly::<OneSided>().operations.expect_more(id);
+        self.layer_unscheduled::<OneSided>().operations.expect_more(id);
     }
 
     fn put_runs_as(

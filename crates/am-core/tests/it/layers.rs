@@ -514,9 +514,9 @@ impl Counted {
 
     /// The calls since this was last asked.
     fn counts(endpoint: &mut Endpoint<Loopback, Self>) -> [u32; 3] {
-        let own = std::mem::take(&mut endpoint.layer_quietly::<Self>().calls);
-        let first = std::mem::take(&mut endpoint.layer_quietly::<First>().calls);
-        [first, std::mem::take(&mut endpoint.layer_quietly::<Second>().calls), own]
+        let own = std::mem::take(&mut endpoint.layer_unscheduled::<Self>().calls);
+        let first = std::mem::take(&mut endpoint.layer_unscheduled::<First>().calls);
+        [first, std::mem::take(&mut endpoint.layer_unscheduled::<Second>().calls), own]
     }
 }
 
@@ -534,7 +534,7 @@ fn only_touched_layers_are_called() {
     expect(&|endpoint| endpoint.request(Rank(0), touches[2], ()).unwrap(), [0, 0, 1]);
     expect(&|endpoint| _ = endpoint.layer_mut::<First>(), [1, 0, 1]);
     expect(&|endpoint| _ = endpoint.layer_mut::<Second>(), [0, 1, 1]);
-    expect(&|endpoint| _ = endpoint.layer_quietly::<Second>(), [0, 0, 0]);
+    expect(&|endpoint| _ = endpoint.layer_unscheduled::<Second>(), [0, 0, 0]);
     expect(&|endpoint| _ = endpoint.state_mut(), [1, 1, 1]);
     expect(&|endpoint| endpoint.report_loss_again(), [0, 0, 0]);
     endpoint.finish().unwrap();
@@ -593,7 +593,7 @@ fn layers_without_work_are_not_called() {
     let mut endpoint = Endpoint::attach(single(), handlers, Frugal::default()).unwrap();
     let calls = |endpoint: &mut Endpoint<Loopback, Frugal>, polls: u32| {
         (0..polls).for_each(|_| _ = endpoint.poll().unwrap());
-        std::mem::take(&mut endpoint.layer_quietly::<Frugal>().calls)
+        std::mem::take(&mut endpoint.layer_unscheduled::<Frugal>().calls)
     };
     // The sixteenth poll that finds nothing calls everybody: the counts below begin behind it.
     calls(&mut endpoint, 17);
@@ -609,7 +609,7 @@ fn layers_without_work_are_not_called() {
     assert_eq!(calls(&mut endpoint, 3), 1);
     // What has advanced is told once, and keeps this from idling.
     endpoint.poll_or_idle(Span::ZERO).unwrap();
-    endpoint.layer_quietly::<Frugal>().idle_calls = 0;
+    endpoint.layer_unscheduled::<Frugal>().idle_calls = 0;
     endpoint.request(Rank(0), leave, 0).unwrap();
     endpoint.poll().unwrap();
     endpoint.poll_or_idle(Span::ZERO).unwrap();

@@ -102,7 +102,7 @@ fn quietly<C: Transport, S: HasLayer<Aggregation>, T>(
     endpoint: &mut Endpoint<C, S>,
     aggregator: Aggregator<T>,
 ) -> Result<&mut Channel, AggregateError> {
-    endpoint.layer_quietly::<Aggregation>().channel(aggregator).ok_or(AggregateError::Foreign)
+    endpoint.layer_unscheduled::<Aggregation>().channel(aggregator).ok_or(AggregateError::Foreign)
 }
 
 /// The channel of an aggregator, to leave work in.
@@ -197,7 +197,7 @@ fn missing<C: Transport, S: HasLayer<Aggregation>, T>(
 impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
     #[inline]
     fn push<T: Element>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError> {
-        if let Some(channel) = self.layer_quietly::<Aggregation>().channel(aggregator)
+        if let Some(channel) = self.layer_unscheduled::<Aggregation>().channel(aggregator)
             && channel.is_plain()
             && channel.put(to.0, item.as_bytes())
         {

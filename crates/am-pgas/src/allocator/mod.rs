@@ -472,7 +472,7 @@ pub(crate) fn allocate_agreed<T: Transport, S: HasLayer<SegmentAllocator>, V>(
     let alignment = alignment_for(alignment);
     let bytes = bytes_for::<V>(len, alignment);
     let segment = endpoint.segment().len();
-    let heap = endpoint.layer_quietly::<SegmentAllocator>().heap(segment);
+    let heap = endpoint.layer_unscheduled::<SegmentAllocator>().heap(segment);
     heap.take_note();
     let (ceiling, beginning) = (heap.ceiling(), heap.symmetric.begin());
     // The least room on any rank, and whether all count from the same place.
@@ -481,7 +481,7 @@ pub(crate) fn allocate_agreed<T: Transport, S: HasLayer<SegmentAllocator>, V>(
     if least != !most {
         return Err(AllocationError::BeginningsDiffer { least, most: !most });
     }
-    let heap = endpoint.layer_quietly::<SegmentAllocator>().heap(segment);
+    let heap = endpoint.layer_unscheduled::<SegmentAllocator>().heap(segment);
     let taken = heap.symmetric.take(bytes, alignment, limit);
     let offset = taken.ok_or_else(|| exhausted(bytes, alignment, heap.symmetric.free(limit)))?;
     let owner = Arc::clone(&heap.given_back);
@@ -502,7 +502,7 @@ fn clear<T: Transport, S>(endpoint: &Endpoint<T, S>, offset: u64, bytes: u64) {
 
 impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint<T, S> {
     fn leave_alone(&mut self, bytes: u64) -> Result<(), AllocationError> {
-        let allocator = self.layer_quietly::<SegmentAllocator>();
+        let allocator = self.layer_unscheduled::<SegmentAllocator>();
         if allocator.heap.as_mut().is_some_and(|heap| !heap.is_unused()) {
             return Err(AllocationError::TooLate);
         }
@@ -521,7 +521,7 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
 
     fn free_symmetric<V>(&mut self, array: SymmetricArray<V>) -> Result<(), FreeError<SymmetricArray<V>>> {
         let segment = self.segment().len();
-        let heap = self.layer_quietly::<SegmentAllocator>().heap(segment);
+        let heap = self.layer_unscheduled::<SegmentAllocator>().heap(segment);
         let agreed = if Arc::ptr_eq(&array.owner, &heap.given_back) {
             agree(self, Call::Free { offset: array.offset })
         } else {
@@ -530,7 +530,7 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
         if let Err(error) = agreed {
             return Err(FreeError { error, array: Box::new(array) });
         }
-        self.layer_quietly::<SegmentAllocator>().heap(segment).symmetric.give_back(array.offset, array.bytes);
+        self.layer_unscheduled::<SegmentAllocator>().heap(segment).symmetric.give_back(array.offset, array.bytes);
         Ok(())
     }
 
@@ -551,7 +551,7 @@ impl<T: Transport, S: HasLayer<SegmentAllocator>> SegmentAllocation for Endpoint
         let (segment, me) = (self.segment().len(), self.rank());
         let alignment = alignment_for(alignment);
         let bytes = bytes_for::<V>(len, alignment);
-        let heap = self.layer_quietly::<SegmentAllocator>().heap(segment);
+        let heap = self.layer_unscheduled::<SegmentAllocator>().heap(segment);
         let at = heap.take_local(bytes, alignment)?;
         let (offset, given_back) = (TOP - at - bytes, Arc::clone(&heap.given_back));
         clear(self, offset, bytes);

@@ -297,14 +297,14 @@ impl Team {
         let plan = self.allgather_plan::<E>(part.len(), Some(all.len()));
         let at = self.me() as usize * part.len();
         let id = self.begin(endpoint, plan, None, |data| place(data, at, part))?;
-        if endpoint.layer_quietly::<Collectives>().engine().is_lent(id) {
+        if endpoint.layer_unscheduled::<Collectives>().engine().is_lent(id) {
             let buffers = Buffers::Apart { own: part.as_bytes(), all: all.as_mut_bytes() };
             wait_with(endpoint, id, buffers)?;
-            return endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |_| ());
+            return endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, |_| ());
         }
         wait(endpoint, &self.members, id)?;
         let look = |result: &[u8]| all.as_mut_bytes().copy_from_slice(result);
-        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, look)
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, look)
     }
 
     /// [`allgather`](Self::allgather) with a handle.

@@ -55,7 +55,7 @@ impl<R> Collective<R> {
         self.belongs(endpoint)?;
         self.fetched = true;
         wait(endpoint, &self.members, self.id)?;
-        (self.finish)(endpoint.layer_quietly::<Collectives>().engine_mut(), self.id)
+        (self.finish)(endpoint.layer_unscheduled::<Collectives>().engine_mut(), self.id)
     }
 
     /// Waits until the operation has ended, well or not, and leaves it to be fetched.
@@ -80,14 +80,14 @@ impl<R> Collective<R> {
         look_for_losses(endpoint);
         look_for_leavers(endpoint, self.id, usize::MAX);
         polled.map_err(WaitError::from)?;
-        Ok(endpoint.layer_quietly::<Collectives>().engine().is_done(self.id))
+        Ok(endpoint.layer_unscheduled::<Collectives>().engine().is_done(self.id))
     }
 
     fn belongs<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), CollectiveError> {
-        let own = endpoint.layer_quietly::<Collectives>().engine().id == self.members.engine;
+        let own = endpoint.layer_unscheduled::<Collectives>().engine().id == self.members.engine;
         if own { Ok(()) } else { Err(CollectiveError::NotInTeam) }
     }
 }
@@ -155,10 +155,10 @@ pub(super) fn wait<T: Transport, S: HasLayer<Collectives>>(
     members: &Members,
     id: u64,
 ) -> Result<(), CollectiveError> {
-    debug_assert_eq!(endpoint.layer_quietly::<Collectives>().engine().id, members.engine);
+    debug_assert_eq!(endpoint.layer_unscheduled::<Collectives>().engine().id, members.engine);
     let waited = wait_on(endpoint, id);
     if waited.is_err() {
-        endpoint.layer_quietly::<Collectives>().engine_mut().abandon(id);
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().abandon(id);
     }
     waited
 }
@@ -173,7 +173,7 @@ struct Lending<'e, 'b, T: Transport, S: HasLayer<Collectives>> {
 impl<T: Transport, S: HasLayer<Collectives>> Drop for Lending<'_, '_, T, S> {
     /// Also where a handler panics: others would wait for this member in vain.
     fn drop(&mut self) {
-        self.endpoint.layer_quietly::<Collectives>().engine_mut().take_back(self.id, &self.buffers);
+        self.endpoint.layer_unscheduled::<Collectives>().engine_mut().take_back(self.id, &self.buffers);
     }
 }
 
@@ -197,14 +197,14 @@ pub(crate) fn wait_on<T: Transport, S: HasLayer<Collectives>>(
     endpoint: &mut Endpoint<T, S>,
     id: u64,
 ) -> Result<(), CollectiveError> {
-    if !endpoint.layer_quietly::<Collectives>().engine().is_direct(id) {
+    if !endpoint.layer_unscheduled::<Collectives>().engine().is_direct(id) {
         return wait_carrying(endpoint, id, |_| ());
     }
     wait_carrying(endpoint, id, |endpoint| {
         // Whoever is not there within a few looks is waited for as everyone is.
         let looks = if endpoint.transport().spins() { GLANCES } else { 1 };
         for _ in 0..looks {
-            if endpoint.layer_quietly::<Collectives>().engine().has_changed() {
+            if endpoint.layer_unscheduled::<Collectives>().engine().has_changed() {
                 return with_engine(endpoint, |_| ());
             }
             std::hint::spin_loop();
@@ -220,11 +220,11 @@ fn wait_carrying<T: Transport, S: HasLayer<Collectives>>(
 ) -> Result<(), CollectiveError> {
     let (mut steps, mut idles) = (0u32, endpoint.idles());
     endpoint.wait_through(|endpoint| {
-        if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
+        if endpoint.layer_unscheduled::<Collectives>().engine().is_done(id) {
             return Ok::<_, CollectiveError>(ControlFlow::Break(()));
         }
         carry(endpoint);
-        if endpoint.layer_quietly::<Collectives>().engine().is_done(id) {
+        if endpoint.layer_unscheduled::<Collectives>().engine().is_done(id) {
             return Ok::<_, CollectiveError>(ControlFlow::Break(()));
         }
         look_for_losses(endpoint);
@@ -236,7 +236,7 @@ fn wait_carrying<T: Transport, S: HasLayer<Collectives>>(
         } else if std::mem::replace(&mut idles, endpoint.idles()) != idles {
             look_for_leavers(endpoint, id, 1);
         }
-        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         // What was found may have ended the operation, and nothing else may come.
         if engine.is_done(id) {
             return Ok(ControlFlow::Break(()));
@@ -250,7 +250,7 @@ fn wait_carrying<T: Transport, S: HasLayer<Collectives>>(
 /// Lets teams fail whose members are newly lost.
 pub(crate) fn look_for_losses<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>) {
     let losses = endpoint.losses();
-    if endpoint.layer_quietly::<Collectives>().engine().losses_seen == losses {
+    if endpoint.layer_unscheduled::<Collectives>().engine().losses_seen == losses {
         return;
     }
     let shape = endpoint.shape();

@@ -293,7 +293,7 @@ struct Lent<'e, T: Transport, S: HasLayer<Collectives>> {
 
 impl<T: Transport, S: HasLayer<Collectives>> Drop for Lent<'_, T, S> {
     fn drop(&mut self) {
-        self.endpoint.layer_quietly::<Collectives>().engine = self.engine.take();
+        self.endpoint.layer_unscheduled::<Collectives>().engine = self.engine.take();
     }
 }
 
@@ -302,7 +302,7 @@ fn with_post<T: Transport, S: HasLayer<Collectives>, R>(
     endpoint: &mut Endpoint<T, S>,
     work: impl FnOnce(&mut Engine, &mut Direct<'_, T, S>) -> R,
 ) -> R {
-    let engine = endpoint.layer_quietly::<Collectives>().engine.take();
+    let engine = endpoint.layer_unscheduled::<Collectives>().engine.take();
     let mut lent = Lent { endpoint, engine };
     let Lent { endpoint, engine } = &mut lent;
     let engine = engine.as_mut().expect("the engine is here between polls");
@@ -314,7 +314,7 @@ pub(crate) fn with_engine<T: Transport, S: HasLayer<Collectives>, R>(
     endpoint: &mut Endpoint<T, S>,
     work: impl FnOnce(&mut Engine) -> R,
 ) -> R {
-    let engine = endpoint.layer_quietly::<Collectives>().engine.take();
+    let engine = endpoint.layer_unscheduled::<Collectives>().engine.take();
     let mut lent = Lent { endpoint, engine };
     let engine = lent.engine.as_mut().expect("the engine is here between polls");
     let worked = work(engine);

@@ -106,7 +106,7 @@ impl Team {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), CollectiveError> {
-        if endpoint.layer_quietly::<Collectives>().engine().id != self.members.engine {
+        if endpoint.layer_unscheduled::<Collectives>().engine().id != self.members.engine {
             return Err(CollectiveError::NotInTeam);
         }
         // Relaxed: the flag is set by the thread that uses the endpoint.
@@ -181,11 +181,11 @@ impl Team {
         let id = match outcome {
             Quick::No => return Ok(false),
             Quick::Over => {
-                if endpoint.layer_quietly::<Collectives>().engine_mut().is_time_to_serve() {
+                if endpoint.layer_unscheduled::<Collectives>().engine_mut().is_time_to_serve() {
                     // A program of such operations alone serves its peers, too.
                     endpoint.serve_through();
                 }
-                if endpoint.layer_quietly::<Collectives>().engine().has_work() {
+                if endpoint.layer_unscheduled::<Collectives>().engine().has_work() {
                     // The next poll carries it on.
                     let _ = endpoint.layer_mut::<Collectives>();
                 }
@@ -195,7 +195,7 @@ impl Team {
         };
         let _ = endpoint.layer_mut::<Collectives>();
         wait(endpoint, &self.members, id)?;
-        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine_mut();
         engine.fetch(id, |result| bytes.copy_from_slice(&result[..bytes.len()]))?;
         Ok(true)
     }
@@ -210,7 +210,7 @@ impl Team {
     ) -> Result<R, CollectiveError> {
         let id = self.begin(endpoint, plan, None, fill)?;
         wait(endpoint, &self.members, id)?;
-        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, look)
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, look)
     }
 
     /// The form with a handle: over a vector.
@@ -221,7 +221,7 @@ impl Team {
         vector: Vec<E>,
     ) -> Result<Collective<Vec<E>>, CollectiveError> {
         let id = self.begin(endpoint, plan, Some(Box::new(vector)), |_| ())?;
-        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         Ok(Collective::new(&self.members, engine, id, fetch_vector::<E>))
     }
 
@@ -264,7 +264,7 @@ impl Team {
     ) -> Result<Notified, CollectiveError> {
         let names = name.map_or([u32::MAX, 0], |name| [name, name]);
         let id = self.begin(endpoint, Ok(self.barrier_plan()), Some(Box::new(vec![names])), |_| ())?;
-        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         let finish = |engine: &mut Engine, id| Ok(fetch_vector::<[u32; 2]>(engine, id)?[0]);
         Ok(Notified { barrier: Collective::new(&self.members, engine, id, finish), name })
     }
@@ -302,12 +302,12 @@ impl Team {
                 place(data, 0, source);
             }
         })?;
-        if endpoint.layer_quietly::<Collectives>().engine().is_lent(id) {
+        if endpoint.layer_unscheduled::<Collectives>().engine().is_lent(id) {
             wait_with(endpoint, id, Buffers::All(elements.as_mut_bytes()))?;
-            return endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |_| ());
+            return endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, |_| ());
         }
         wait(endpoint, &self.members, id)?;
-        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |result| {
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, |result| {
             if !is_root {
                 elements.as_mut_bytes().copy_from_slice(result);
             }
@@ -361,7 +361,7 @@ impl Team {
         let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
         wait(endpoint, &self.members, id)?;
         let is_root = root == self.me();
-        endpoint.layer_quietly::<Collectives>().engine_mut().fetch(id, |result| {
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, |result| {
             if is_root {
                 elements.as_mut_bytes().copy_from_slice(result);
             }
@@ -449,7 +449,7 @@ impl Team {
     ) -> Result<(), CollectiveError> {
         let id = self.begin(endpoint, plan, None, |data| place(data, 0, elements))?;
         wait(endpoint, &self.members, id)?;
-        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine_mut();
         engine.fetch(id, |result| elements.as_mut_bytes().copy_from_slice(result))
     }
 

@@ -70,7 +70,7 @@ impl Team {
     pub fn world<T: Transport, S: HasLayer<Collectives>>(
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, CollectiveError> {
-        let layer = endpoint.layer_quietly::<Collectives>();
+        let layer = endpoint.layer_unscheduled::<Collectives>();
         let world = match layer.world.clone() {
             Some(world) if layer.learning.iter().all(|learning| learning.team != world) => return Ok(world),
             Some(world) => world,
@@ -78,7 +78,7 @@ impl Team {
                 let ranks = (0..endpoint.ranks()).map(Rank).collect();
                 let (me, address) = (endpoint.rank().0, endpoint.address());
                 let world = Self::open(endpoint, 0, ranks, me, address.endpoint, None);
-                endpoint.layer_quietly::<Collectives>().world = Some(world.clone());
+                endpoint.layer_unscheduled::<Collectives>().world = Some(world.clone());
                 world
             }
         };
@@ -92,7 +92,7 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
         from: Option<u32>,
     ) -> Result<(), CollectiveError> {
-        let learning = &mut endpoint.layer_quietly::<Collectives>().learning;
+        let learning = &mut endpoint.layer_unscheduled::<Collectives>().learning;
         let (offer, hosts) = match learning.iter().position(|learning| learning.team == *self) {
             Some(at) => {
                 let learning = learning.swap_remove(at);
@@ -115,7 +115,7 @@ impl Team {
         };
         if let Err(error) = hosts.wait_again(endpoint) {
             let learning = Learning { from, team: self.clone(), offer, hosts };
-            endpoint.layer_quietly::<Collectives>().learning.push(learning);
+            endpoint.layer_unscheduled::<Collectives>().learning.push(learning);
             return Err(error);
         }
         match hosts.wait(endpoint) {
@@ -132,7 +132,7 @@ impl Team {
     /// This member's memory for operations through memory that all members share; none if it does not see all of
     /// it.
     fn offer<T: Transport, S: HasLayer<Collectives>>(&self, endpoint: &mut Endpoint<T, S>) -> Offer {
-        let most = endpoint.layer_quietly::<Collectives>().engine().largest_direct();
+        let most = endpoint.layer_unscheduled::<Collectives>().engine().largest_direct();
         if self.size() < 2 || self.size() as usize > most {
             return [0; 2];
         }
@@ -141,7 +141,7 @@ impl Team {
         else {
             return [0; 2];
         };
-        endpoint.layer_quietly::<Collectives>().engine_mut().offer(own.len())
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().offer(own.len())
     }
 
     /// Uses the memory that all members have offered.
@@ -298,7 +298,7 @@ impl Team {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), CollectiveError> {
-        let layer = endpoint.layer_quietly::<Collectives>();
+        let layer = endpoint.layer_unscheduled::<Collectives>();
         if layer.engine().id != self.members.engine {
             return Err(CollectiveError::NotInTeam);
         }
@@ -323,7 +323,7 @@ impl Team {
         operation: Operation,
         [a, b, c]: [u32; 3],
     ) -> Result<(Vec<[u32; 3]>, u32), CollectiveError> {
-        let next = endpoint.layer_quietly::<Collectives>().engine().next_context;
+        let next = endpoint.layer_unscheduled::<Collectives>().engine().next_context;
         let all = self.allgather_words(endpoint, operation, [a, b, c, operation as u32, next])?;
         // Where calls are not compared, members may make teams in different ways.
         let call = |words: &[u32; 5]| Call::decode([words[3], size_of::<[u32; 5]>() as u32, 1, 0, 0]);
@@ -338,7 +338,7 @@ impl Team {
             return Err(CollectiveError::TooManyTeams { members: self.size() });
         }
         // Also for those who are not in it: the number is never given again.
-        let engine = endpoint.layer_quietly::<Collectives>().engine_mut();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine_mut();
         engine.next_context = engine.next_context.max(context);
         Ok((all.into_iter().map(|[a, b, c, ..]| [a, b, c]).collect(), context))
     }
@@ -362,7 +362,7 @@ impl Team {
         let offers = team.allgather_nb(endpoint, &[offer]).and_then(|offers| offers.wait(endpoint));
         let offers = offers.inspect_err(|_| take_back(endpoint, offer))?;
         team.share(endpoint, offers);
-        endpoint.layer_quietly::<Collectives>().engine_mut().confirm(context);
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().confirm(context);
         Ok(Some(team))
     }
 
@@ -376,7 +376,7 @@ impl Team {
     ) -> Option<Self> {
         let me = positions.iter().position(|position| *position == self.me());
         let Some(me) = me else {
-            endpoint.layer_quietly::<Collectives>().engine_mut().pass(context);
+            endpoint.layer_unscheduled::<Collectives>().engine_mut().pass(context);
             return None;
         };
         let ranks = positions.iter().map(|position| self.members.ranks[*position as usize]).collect();
@@ -387,7 +387,7 @@ impl Team {
 /// Takes back what was offered to a team that this member does not use it for. What it holds names teams, so none
 /// of the others takes what another team leaves there for this one's.
 fn take_back<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>, offer: Offer) {
-    endpoint.layer_quietly::<Collectives>().engine_mut().take_back_offer(offer);
+    endpoint.layer_unscheduled::<Collectives>().engine_mut().take_back_offer(offer);
 }
 
 #[cfg(test)]
@@ -405,7 +405,7 @@ mod tests {
                 let (_, context) = world.exchange(endpoint, Operation::Duplicate, [0; 3]).unwrap();
                 if world.me() == 1 {
                     // It never tells what it offers.
-                    endpoint.layer_quietly::<Collectives>().engine_mut().pass(context);
+                    endpoint.layer_unscheduled::<Collectives>().engine_mut().pass(context);
                     continue;
                 }
                 endpoint.set_timeout(Some(Span::from_micros(50)));

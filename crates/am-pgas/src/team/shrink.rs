@@ -358,7 +358,7 @@ impl Team {
         &self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Self, CollectiveError> {
-        if endpoint.layer_quietly::<Collectives>().engine().id != self.members.engine {
+        if endpoint.layer_unscheduled::<Collectives>().engine().id != self.members.engine {
             return Err(CollectiveError::NotInTeam);
         }
         // Relaxed: the thread that uses the endpoint sets and counts alone.
@@ -366,7 +366,7 @@ impl Team {
             return Err(CollectiveError::Destroyed);
         }
         // A call after a time-out goes on with the team, or else with the same agreement.
-        let learning = &endpoint.layer_quietly::<Collectives>().learning;
+        let learning = &endpoint.layer_unscheduled::<Collectives>().learning;
         let begun = learning.iter().find(|learning| learning.from == Some(self.members.context));
         if let Some(team) = begun.map(|learning| learning.team.clone()) {
             team.learn_hosts(endpoint, Some(self.members.context))?;
@@ -386,23 +386,23 @@ impl Team {
         }
         let (mut seen, mut idles) = (None, endpoint.idles());
         let decided = endpoint.wait_through(|endpoint| {
-            let layer = endpoint.layer_quietly::<Collectives>();
+            let layer = endpoint.layer_unscheduled::<Collectives>();
             let at = layer.shrinking.find(context, attempt).expect("an agreement under way is kept");
             let awaited = layer.shrinking.votes[at].awaited.map(|member| self.members.address(member));
             if std::mem::replace(&mut idles, endpoint.idles()) != idles
                 && awaited.is_some_and(|awaited| endpoint.status(awaited) != Some(PeerStatus::Active))
             {
-                endpoint.layer_quietly::<Collectives>().shrinking.news = true;
+                endpoint.layer_unscheduled::<Collectives>().shrinking.news = true;
             }
             let now = Some(endpoint.losses());
-            let news = std::mem::take(&mut endpoint.layer_quietly::<Collectives>().shrinking.news);
+            let news = std::mem::take(&mut endpoint.layer_unscheduled::<Collectives>().shrinking.news);
             if seen != now || news {
                 // Those that are counted before their status says so are looked for again.
                 let lost = |peer: &Address| matches!(endpoint.status(*peer), Some(PeerStatus::Lost(_)));
                 seen = now.min(Some(endpoint.others().filter(lost).count() as u32));
                 self.agree(endpoint, attempt);
             }
-            let shrinking = &mut endpoint.layer_quietly::<Collectives>().shrinking;
+            let shrinking = &mut endpoint.layer_unscheduled::<Collectives>().shrinking;
             let at = shrinking.find(context, attempt).expect("an agreement under way is kept");
             // What the others are told has to be on its way when this rank goes on, and perhaps ends.
             if let Some(decided) = shrinking.votes[at].decided.clone().filter(|_| shrinking.queue.is_empty()) {
@@ -413,7 +413,7 @@ impl Team {
             Ok(ControlFlow::Continue(awaited.map_or(WaitReason::Message, WaitReason::Collective)))
         })?;
         self.members.shrunk.fetch_add(1, Ordering::Relaxed);
-        endpoint.layer_quietly::<Collectives>().shrinking.settle(context, attempt);
+        endpoint.layer_unscheduled::<Collectives>().shrinking.settle(context, attempt);
         let survivors: Vec<u32> =
             (0..self.size()).filter(|position| decided.survivors[*position as usize]).collect();
         if decided.context == u32::MAX {
@@ -429,7 +429,7 @@ impl Team {
     /// One look at who is left, and what follows from it.
     fn agree<T: Transport, S: HasLayer<Collectives>>(&self, endpoint: &mut Endpoint<T, S>, attempt: u32) {
         let members = &self.members;
-        let engine = endpoint.layer_quietly::<Collectives>().engine();
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         let (failure, next) = (engine.failure(members.context), engine.next_context);
         // What others told is as good as what this rank found.
         let told = match failure {
