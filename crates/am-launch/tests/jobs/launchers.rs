@@ -106,29 +106,27 @@ fn by_hand() {
 }
 
 /// A rank that ends before it attaches, and ones that end later: rank 0 tells the others in a launcher's place,
-/// and its own end shows.
+/// and its own end shows. Nobody else tells them of these.
 fn lost_ranks() {
-    for transport in ["shm", "udp"] {
-        for action in ["2:kill", "2:killed", "0:killed"] {
-            let (whose, how) = action.split_once(':').expect("a rank");
-            let roll = Roll::new(&format!("hand-{transport}-{whose}-{how}"));
-            let finished = start(3, &[action, "outlive"], |rank| {
-                let job = format!("lost-{transport}-{whose}-{how}-{}", std::process::id());
-                vec![
-                    ("AM_RANK", rank.to_string()),
-                    ("AM_RANKS", "3".into()),
-                    ("AM_JOB", job),
-                    ("AM_TRANSPORT", transport.into()),
-                    // Nobody waits for silence.
-                    ("AM_UDP_SILENCE", "1000".into()),
-                    (ROLL, roll.0.to_string_lossy().into_owned()),
-                ]
-            });
-            for (rank, finished) in finished.iter().enumerate().filter(|(rank, _)| rank.to_string() != whose) {
-                let said = format!("{}{}", finished.text(), finished.err);
-                let lost = format!("rank {whose} is lost: its process died");
-                assert!(said.contains(&lost), "rank {rank}, {action}: {finished:?}");
-            }
+    for (transport, action) in [("shm", "2:kill"), ("udp", "2:kill"), ("udp", "2:killed"), ("udp", "0:killed")] {
+        let (whose, how) = action.split_once(':').expect("a rank");
+        let roll = Roll::new(&format!("hand-{transport}-{whose}-{how}"));
+        let finished = start(3, &[action, "outlive"], |rank| {
+            let job = format!("lost-{transport}-{whose}-{how}-{}", std::process::id());
+            vec![
+                ("AM_RANK", rank.to_string()),
+                ("AM_RANKS", "3".into()),
+                ("AM_JOB", job),
+                ("AM_TRANSPORT", transport.into()),
+                // Nobody waits for silence.
+                ("AM_UDP_SILENCE", "1000".into()),
+                (ROLL, roll.0.to_string_lossy().into_owned()),
+            ]
+        });
+        for (rank, finished) in finished.iter().enumerate().filter(|(rank, _)| rank.to_string() != whose) {
+            let said = format!("{}{}", finished.text(), finished.err);
+            let lost = format!("rank {whose} is lost: its process died");
+            assert!(said.contains(&lost), "rank {rank}, {action}: {finished:?}");
         }
     }
 }

@@ -227,8 +227,8 @@ fn a_fork_has_no_part_in_the_job() {
     // As a child sees it.
     zero.process = parent + 1;
     let forked = |error: &ExchangeError| matches!(error, ExchangeError::Forked { child, .. } if *child == parent);
-    assert!(forked(&zero.allgather(b"").unwrap_err()));
     assert!(forked(&zero.attach_endpoint().unwrap_err()));
+    assert!(forked(&zero.allgather(b"").unwrap_err()));
     assert!(forked(&zero.on_failure(|_| ()).unwrap_err()));
     let fetched = zero.fetch("file", Rank(1)).unwrap_err().to_string();
     assert!(fetched.contains(&format!("process {parent} was forked by the rank")), "{fetched}");
