@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{PoisonError, RwLock};
 use std::thread;
@@ -106,7 +107,10 @@ pub(crate) struct Roll(pub(crate) PathBuf);
 
 impl Roll {
     pub(crate) fn new(test: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("am-roll-{}-{test}", std::process::id()));
+        // Tests of one name for it run at the same time.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("am-roll-{}-{number}-{test}", std::process::id()));
         fs::write(&path, "").expect("a temporary file");
         Self(path)
     }

@@ -2,6 +2,7 @@
 //! That ranks found each other is shown by a barrier.
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use crate::harness::{Finished, Roll, Running, Test, clean, finish, role};
 use crate::roles::ROLL;
@@ -50,8 +51,11 @@ fn open_mpi() {
     check(&finished, "mpirun");
 }
 
-/// MPICH names no job: ranks of one parent belong together.
+/// MPICH names no job: ranks of one parent belong together, so this process starts one such job at a time.
+static ONE_OF_MPICH: Mutex<()> = Mutex::new(());
+
 fn mpich() {
+    let _turn = ONE_OF_MPICH.lock().unwrap_or_else(PoisonError::into_inner);
     let finished =
         start(4, &["who", "barrier"], |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "4".into())]);
     check(&finished, "mpirun");
@@ -59,6 +63,7 @@ fn mpich() {
 
 /// A shell between launcher and rank doesn't separate the ranks.
 fn mpich_below_a_shell() {
+    let _turn = ONE_OF_MPICH.lock().unwrap_or_else(PoisonError::into_inner);
     let program = std::env::current_exe().expect("a test knows its file");
     let start = |rank: u32| {
         let mut command = clean("sh");
