@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
         return if role == "launcher" { launch_idlers() } else { ranks::play(&role) };
     }
-    harness::run(vec![
+    let tests = vec![
         on("two_hosts_report", 2, report),
         on("two_hosts_suite", 2, |network| suite(network, 3, Profile::Quick)),
         on("four_hosts_suite", 4, |network| suite(network, 4, Profile::Quick)),
@@ -49,6 +49,8 @@ fn main() -> ExitCode {
         on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).with_ignored_flag(true),
         on("four_hosts_random_access", 4, random_access),
         on("two_hosts_mpirun", 2, mpirun),
+        on("two_hosts_mpirun_by_pmix", 2, mpirun_by_pmix),
+        on("two_hosts_mpiexec_by_pmi", 2, mpiexec_by_pmi),
         on("killed_rank", 2, killed_rank),
         on("killed_rank_of_one_host", 2, killed_rank_of_one_host),
         on("killed_rank_ends_the_job", 2, killed_rank_ends_the_job),
@@ -56,7 +58,10 @@ fn main() -> ExitCode {
         on("killed_launcher", 2, killed_launcher),
         on("cut_link_that_heals", 2, cut_link_that_heals),
         on("cut_link_that_does_not_heal", 2, cut_link_that_does_not_heal),
-    ])
+    ];
+    #[cfg(feature = "ofi")]
+    let tests = tests.into_iter().chain(libfabric::tests()).collect();
+    harness::run(tests)
 }
 
 /// A test that needs a network of so many hosts.
@@ -251,6 +256,11 @@ const QUICK: [&str; 13] = [
 
 /// The conformance list: a selection, or all of it in the full profile.
 fn suite(network: &Network, ranks: u32, profile: Profile) -> Outcomes {
+    suite_with(network, ranks, profile, |launcher| launcher)
+}
+
+/// The same with a change to every launcher.
+fn suite_with(network: &Network, ranks: u32, profile: Profile, change: impl Fn(Launcher) -> Launcher) -> Outcomes {
     let plan = Plan::from_environment(profile);
     // UDP within a host runs all cases.
     let plan = if profile == Profile::Quick { plan.sample(&format!("{ranks} ranks on hosts")) } else { plan };
@@ -270,7 +280,7 @@ fn suite(network: &Network, ranks: u32, profile: Profile) -> Outcomes {
                 Buffers::Smallest => launcher.rings(Some(4), Some(256)),
             }
         });
-        let outcome = play.run(|_| Ok(()))?;
+        let outcome = play.with(&change).run(|_| Ok(()))?;
         if !outcome.is_success() {
             problems += &format!("      {} with {ranks} ranks: {:?}\n", case.name, outcome.ends());
         }
@@ -296,50 +306,117 @@ fn random_access(network: &Network) -> Outcomes {
     Ok(())
 }
 
-/// A start by a real Open MPI on two hosts; the ranks meet at an address of rank 0's.
-fn mpirun(network: &Network) -> Outcomes {
-    let version = Command::new("mpirun").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
-    if !String::from_utf8_lossy(&version).contains("Open MPI") {
-        println!("test two_hosts_mpirun ... skipped, no mpirun of Open MPI is installed");
-        return Ok(());
+/// What a start by another launcher takes: a folder of this test, and a file in it.
+struct Foreign {
+    scratch: PathBuf,
+}
+
+impl Foreign {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        Ok(Self { scratch: scratch()? })
     }
-    let scratch = scratch()?;
-    let file = |name: &str, text: &str, mode| -> Result<PathBuf, Box<dyn Error>> {
-        let path = scratch.join(name);
+
+    fn file(&self, name: &str, text: &str, mode: u32) -> Result<PathBuf, Box<dyn Error>> {
+        let path = self.scratch.join(name);
         fs::write(&path, text)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         Ok(path)
+    }
+
+    /// What launchers use in ssh's place: they know hosts by their addresses, `ip` by their names.
+    fn remote(&self, network: &Network) -> Result<PathBuf, Box<dyn Error>> {
+        let script = format!(
+            "#!/bin/sh\n\
+             while [ \"${{1#-}}\" != \"$1\" ]; do shift; done\ncase $1 in {}) host={};; *) host={};; esac\nshift\n\
+             exec ip netns exec $host sh -c \"$*\"\n",
+            network.address(0),
+            network.name(0),
+            network.name(1)
+        );
+        self.file("rsh", &script, 0o755)
+    }
+
+    /// Runs the command, whose ranks report, two on each host.
+    fn check(self, network: &Network, mut command: Command) -> Outcomes {
+        let output = command.arg(env::current_exe()?).stdin(Stdio::null()).output()?;
+        let (out, err) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+        check(output.status.success(), || format!("{}: {out}{err}", output.status))?;
+        for (rank, host, near, far) in [(1, 0, "0-1", "2-3"), (2, 1, "2-3", "0-1")] {
+            let start = format!("rank {rank} of 4, started by mpirun, on host ");
+            let end = format!(" at {} (eth0); shared memory to {near}; UDP to {far}", network.address(host));
+            let said = out.lines().any(|line| line.starts_with(&start) && line.ends_with(&end));
+            check(said, || format!("'{start}...{end}' is not in {out}"))?;
+        }
+        Ok(fs::remove_dir_all(self.scratch)?)
+    }
+
+    /// Open MPI's `mpirun` with these variables for the ranks.
+    fn open_mpi(
+        &self,
+        program: &str,
+        network: &Network,
+        variables: &[(&str, &str)],
+    ) -> Result<Command, Box<dyn Error>> {
+        let (first, second) = (network.address(0), network.address(1));
+        let mut command = Command::new(program);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.arg("--mca").arg("plm_rsh_agent").arg(self.remote(network)?);
+        command.args(["--mca", "oob_tcp_if_include", &format!("{first}/24")]);
+        command.args(["--host", &format!("{first}:2,{second}:2"), "-n", "4"]);
+        for (key, value) in variables.iter().chain(&[(ROLE, "report")]) {
+            command.args(["-x", &format!("{key}={value}")]);
+        }
+        command.arg("-x").arg(format!("{SCRATCH}={}", self.scratch.display()));
+        Ok(command)
+    }
+}
+
+/// The first of these programs whose version says that; says so if there is none.
+fn find<'a>(programs: [&'a str; 2], mark: &str, test: &str) -> Option<&'a str> {
+    let is = |program: &&str| {
+        let output = Command::new(program).arg("--version").output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(mark))
     };
-    let (first, second) = (network.address(0), network.address(1));
-    // What Open MPI uses in ssh's place: it knows hosts by their addresses, `ip` by their names.
-    let script = format!(
-        "#!/bin/sh\ncase $1 in {first}) host={};; *) host={};; esac\nshift\nexec ip netns exec $host sh -c \"$*\"\n",
-        network.name(0),
-        network.name(1)
-    );
-    let agent = file("rsh", &script, 0o755)?;
-    let secret = file("secret", "a secret of this test alone", 0o600)?;
-    let mut command = Command::new("mpirun");
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.arg("--mca").arg("plm_rsh_agent").arg(agent);
-    command.args(["--mca", "oob_tcp_if_include", &format!("{first}/24")]);
-    command.args(["--host", &format!("{first}:2,{second}:2"), "-n", "4"]);
-    for (key, value) in [("AM_RENDEZVOUS", &*format!("{first}:4711")), (ROLE, "report")] {
-        command.args(["-x", &format!("{key}={value}")]);
+    let found = programs.into_iter().find(is);
+    if found.is_none() {
+        println!("test {test} ... skipped, no {} of {mark} is installed", programs[0]);
     }
-    for (key, path) in [("AM_SECRET_FILE", &secret), (SCRATCH, &scratch)] {
-        command.args(["-x", &format!("{key}={}", path.display())]);
-    }
-    let output = command.arg(env::current_exe()?).stdin(Stdio::null()).output()?;
-    let (out, err) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
-    check(output.status.success(), || format!("{}: {out}{err}", output.status))?;
-    for (rank, address, near, far) in [(1, first, "0-1", "2-3"), (2, second, "2-3", "0-1")] {
-        let start = format!("rank {rank} of 4, started by mpirun, on host ");
-        let end = format!(" at {address} (eth0); shared memory to {near}; UDP to {far}");
-        let said = out.lines().any(|line| line.starts_with(&start) && line.ends_with(&end));
-        check(said, || format!("'{start}...{end}' is not in {out}"))?;
-    }
-    Ok(fs::remove_dir_all(scratch)?)
+    found
+}
+
+/// Open MPI's `mpirun`, and MPICH's.
+const OPEN_MPI: [&str; 2] = ["mpirun", "mpirun.openmpi"];
+const MPICH: [&str; 2] = ["mpiexec", "mpiexec.hydra"];
+
+/// A start by a real Open MPI on two hosts; the ranks meet at an address of rank 0's.
+fn mpirun(network: &Network) -> Outcomes {
+    let Some(program) = find(OPEN_MPI, "Open MPI", "two_hosts_mpirun") else { return Ok(()) };
+    let foreign = Foreign::new()?;
+    let secret = foreign.file("secret", "a secret of this test alone", 0o600)?;
+    let (meeting, secret) = (format!("{}:4711", network.address(0)), secret.display().to_string());
+    let command =
+        foreign.open_mpi(program, network, &[("AM_RENDEZVOUS", &meeting), ("AM_SECRET_FILE", &secret)])?;
+    foreign.check(network, command)
+}
+
+/// The same without any variable: rank 0 tells the others where it is over PMIx.
+fn mpirun_by_pmix(network: &Network) -> Outcomes {
+    let Some(program) = find(OPEN_MPI, "Open MPI", "two_hosts_mpirun_by_pmix") else { return Ok(()) };
+    let foreign = Foreign::new()?;
+    let command = foreign.open_mpi(program, network, &[])?;
+    foreign.check(network, command)
+}
+
+/// A start by MPICH's `mpiexec` on two hosts, without any variable: over PMI.
+fn mpiexec_by_pmi(network: &Network) -> Outcomes {
+    let Some(program) = find(MPICH, "HYDRA", "two_hosts_mpiexec_by_pmi") else { return Ok(()) };
+    let foreign = Foreign::new()?;
+    let mut command = Command::new(program);
+    command.args(["-launcher", "ssh", "-launcher-exec"]).arg(foreign.remote(network)?);
+    command.args(["-localhost", &network.launcher().to_string()]);
+    command.args(["-hosts", &format!("{}:2,{}:2", network.address(0), network.address(1)), "-n", "4"]);
+    command.args(["-genv", ROLE, "report"]).arg("-genv").arg(SCRATCH).arg(&foreign.scratch);
+    foreign.check(network, command)
 }
 
 /// A rank is killed the hard way; those on both hosts find out and go on.
@@ -401,7 +478,11 @@ fn killed_launcher(network: &Network) -> Outcomes {
 
 /// A cable is cut and mended while ranks talk: nobody is lost, and every message arrives once.
 fn cut_link_that_heals(network: &Network) -> Outcomes {
-    let outcome = Play::new(network, "rounds", 4)?.run(|scratch| {
+    heals(Play::new(network, "rounds", 4)?, network)
+}
+
+fn heals(play: Play, network: &Network) -> Outcomes {
+    let outcome = play.run(|scratch| {
         let rounds = || fs::read_to_string(scratch.join("rounds")).ok().and_then(|text| text.parse::<u64>().ok());
         let after =
             |rounds_done: u64| wait_until("another round", || rounds().is_some_and(|done| done > rounds_done));
@@ -424,6 +505,10 @@ fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
     let lost_after = Duration::from_secs(3);
     let play = Play::of(env::current_exe()?, network, "survive 2", 4, |hosts| hosts.lost_after(lost_after))?;
     let play = play.with(|launcher| launcher.keep_going(true).env("AM_UDP_SILENCE", "1"));
+    does_not_heal(play, network)
+}
+
+fn does_not_heal(play: Play, network: &Network) -> Outcomes {
     let outcome = play.run(|scratch| {
         wait_until("the ranks", || (0..4).all(|rank| scratch.join(format!("ready-{rank}")).exists()))?;
         network.set_link(1, false);
@@ -431,4 +516,53 @@ fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
     })?;
     let [ok, lost] = [RankEnd::Exited(0), RankEnd::Lost];
     check(outcome.ends() == [ok, ok, lost, lost], || format!("{:?}", outcome.ends()))
+}
+
+/// Jobs whose hosts talk over libfabric's provider for TCP.
+#[cfg(feature = "ofi")]
+mod libfabric {
+    use super::*;
+    use active_messages::ofi::{self, OfiConfig};
+
+    pub(super) fn tests() -> [Trial; 4] {
+        [
+            on("libfabric_two_hosts_suite", 2, suite),
+            on("libfabric_killed_rank", 2, killed_rank),
+            on("libfabric_cut_link_that_heals", 2, |network| heals(over_tcp(network, "rounds")?, network)),
+            on("libfabric_cut_link_that_does_not_heal", 2, cut_link_that_does_not_heal),
+        ]
+    }
+
+    /// A test that needs a network of so many hosts, and libfabric.
+    fn on(name: &'static str, hosts: u8, run: fn(&Network) -> Outcomes) -> Trial {
+        test(name, move || {
+            let there = ofi::choose(&OfiConfig::default().provider("tcp").interface("127.0.0.1"));
+            there.map_err(|error| Skipped(error.to_string()))?;
+            run(&Network::new(hosts).map_err(|reason| Skipped(format!("no network namespaces here: {reason}")))?)
+        })
+    }
+
+    fn variables(launcher: Launcher) -> Launcher {
+        launcher.env("AM_TRANSPORT", "shm+ofi:tcp")
+    }
+
+    /// Four ranks that play a part.
+    fn over_tcp(network: &Network, role: &str) -> Result<Play, Box<dyn Error>> {
+        Ok(Play::new(network, role, 4)?.with(variables))
+    }
+
+    fn suite(network: &Network) -> Outcomes {
+        suite_with(network, 3, Profile::Quick, variables)
+    }
+
+    fn killed_rank(network: &Network) -> Outcomes {
+        survivors_are_told(over_tcp(network, "victim")?)
+    }
+
+    /// Only the launcher, which misses the agent, can tell.
+    fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
+        let lost_after = Duration::from_secs(3);
+        let play = Play::of(env::current_exe()?, network, "survive 2", 4, |hosts| hosts.lost_after(lost_after))?;
+        does_not_heal(play.with(|launcher| variables(launcher.keep_going(true))), network)
+    }
 }

@@ -77,7 +77,7 @@ impl Network {
 
     /// The address of the namespace that the test itself runs in. Tests that run at the same time have other
     /// networks.
-    fn launcher(&self) -> Ipv4Addr {
+    pub(crate) fn launcher(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 128 + (id() % 100) as u8, (id() / 100 % 250) as u8, 1)
     }
 
