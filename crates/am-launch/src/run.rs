@@ -212,9 +212,10 @@ fn is_usage(error: &RankError) -> bool {
         RankError::Environment(_) | RankError::OtherSize { .. } => true,
         RankError::Descriptor { .. } | RankError::Interface { .. } | RankError::Manifest { .. } => true,
         RankError::Rendezvous(RendezvousError::Address { .. } | RendezvousError::Secret(_)) => true,
-        RankError::Signal(_) | RankError::Meet(_) | RankError::Rendezvous(_) | RankError::KeyValueSpace { .. } => {
-            false
-        }
+        RankError::Signal(_)
+        | RankError::LocalRendezvous(_)
+        | RankError::Rendezvous(_)
+        | RankError::KeyValueSpace { .. } => false,
     }
 }
 

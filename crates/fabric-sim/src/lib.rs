@@ -42,9 +42,9 @@
 //! A node's interface may have a rate of its own ([`PortParameters`]), which all of its links share, into the node
 //! and out of it. With [`NicParameters::packet_bytes`] a longer message is a train of packets: on links and at
 //! ports others cut in between them, a short message waits for a packet and not for a megabyte, and long ones
-//! share the rate, while a message takes as few events as before. Where the interface keeps order, what a rank sends
-//! behind a train of its own waits for the train's end, channel by channel ([`Outgoing::channel`]). What trains share is kept link by link: a link
-//! further on counts a train's bytes as if they came at full rate.
+//! share the rate, while a message takes as few events as before. Where the interface keeps order, what a rank
+//! sends behind a train of its own waits for the train's end, channel by channel ([`Outgoing::channel`]). What
+//! trains share is kept link by link: a link further on counts a train's bytes as if they came at full rate.
 //!
 //! A rank runs ahead of the machine as long as it computes, sends and [posts](Context::post); before it looks at
 //! what has arrived, everything earlier happens. It waits with [`Context::idle`], which says what for: a run in

@@ -137,8 +137,8 @@ impl<B: Clone> Core<B> {
         }
     }
 
-    /// A packet is about to be handed to its destination; whether it is its turn. The next one of its lane, if that
-    /// has come, follows.
+    /// A packet is about to be handed to its destination; whether it is its turn. The next one of its lane, if
+    /// that has come, follows.
     #[inline]
     pub(crate) fn hand_over(&mut self, index: u32, now: u64) -> bool {
         if self.lane_order.is_none() {

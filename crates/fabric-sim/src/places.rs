@@ -10,8 +10,8 @@ fn line_at(text: &str, byte: usize) -> usize {
     1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
-/// The line of a field by its name in error messages, such as `faults.links[0].loss`: the line of the field itself,
-/// or of the innermost table around it that the text has. `None` if it has none of them.
+/// The line of a field by its name in error messages, such as `faults.links[0].loss`: the line of the field
+/// itself, or of the innermost table around it that the text has. `None` if it has none of them.
 pub(crate) fn line_of(text: &str, field: &str) -> Option<usize> {
     let whole = DeTable::parse(text).ok()?;
     let mut at = None;
@@ -61,8 +61,8 @@ fn find_in(value: &Place<'_>, within: &std::ops::Range<usize>, wanted: &str) -> 
     }
 }
 
-/// What is wrong with a text, and in which line. Values of several lines, of which one decides how the others are read,
-/// are known as a whole only; there the name or value that the message quotes is looked for.
+/// What is wrong with a text, and in which line. Values of several lines, of which one decides how the others are
+/// read, are known as a whole only; there the name or value that the message quotes is looked for.
 pub(crate) fn describe(text: &str, error: &toml::de::Error) -> String {
     let told = || error.to_string().trim_end().to_owned();
     let Some(span) = error.span().filter(|span| text.get(span.clone()).is_some_and(|part| part.contains('\n')))

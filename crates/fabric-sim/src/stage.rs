@@ -104,8 +104,8 @@ pub(crate) struct Server {
     pub(crate) bytes: u64,
     /// When those inside leave, while the depth is limited.
     leaving: VecDeque<u64>,
-    /// The last times without a pause, from when to when. A stage behind another one may serve in the future what is
-    /// in that one yet.
+    /// The last times without a pause, from when to when. A stage behind another one may serve in the future what
+    /// is in that one yet.
     runs: VecDeque<(u64, u64)>,
 }
 

@@ -344,8 +344,8 @@ impl Environment<'_> {
         }
     }
 
-    /// Where the ranks of a job step on several hosts meet if nobody says so: on its first host, where Slurm puts rank 0, at a
-    /// port that follows from the step's number. Only for ranks that have a secret to meet with.
+    /// Where the ranks of a job step on several hosts meet if nobody says so: on its first host, where Slurm puts
+    /// rank 0, at a port that follows from the step's number. Only for ranks that have a secret to meet with.
     fn slurm_rendezvous(&self) -> Result<Option<String>, EnvironmentError> {
         let hosts: Option<u32> = self.number("SLURM_STEP_NUM_NODES", "a number of hosts")?;
         if hosts.is_none_or(|hosts| hosts < 2) || self.raw(env::SECRET_FILE).is_none() {

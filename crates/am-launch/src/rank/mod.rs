@@ -35,7 +35,7 @@ use crate::rank::bootstrap::{Bootstrap, Exchange, after_rank_zero};
 use crate::rank::error::RankError;
 use crate::rank::identity::{Identity, Inherited, StartedBy, identify};
 use crate::rank::kvs::{KeyValueSpace, Meeting};
-use crate::rank::meet::{LocalRendezvous, MeetError, launcher_name};
+use crate::rank::meet::{LocalRendezvous, LocalRendezvousError, launcher_name};
 use crate::rank::star::Spokes;
 use crate::secret::{Secret, SecretError};
 

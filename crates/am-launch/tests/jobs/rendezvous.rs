@@ -279,8 +279,8 @@ fn missing_ranks() {
 }
 
 /// Ranks that are killed, or exit with 0 without taking leave: all others hear of it at once, whichever rank it
-/// is. Nobody but rank 0 tells them: over UDP no silence is waited for, and shared memory watches no rank that has not
-/// attached.
+/// is. Nobody but rank 0 tells them: over UDP no silence is waited for, and shared memory watches no rank that has
+/// not attached.
 fn lost_ranks_are_named() {
     let secret = SecretFile::new("named", "0123456789abcdef");
     let udp = ["2:killed", "1:vanish", "0:killed", "0:vanish"].map(|action| ("udp", action));

@@ -169,8 +169,10 @@ mod tests {
     /// The structs beside the headers that are installed; skipped, and said so, without them.
     #[test]
     fn declarations_are_those_of_the_headers() {
-        let source = "#include <pmix.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) { printf(\"%zu %zu %zu %zu %d %d\\n\", \
-                      sizeof(pmix_proc_t), sizeof(pmix_value_t), offsetof(pmix_proc_t, rank), offsetof(pmix_value_t, data), \
+        let source = "#include <pmix.h>\n#include <stddef.h>\n#include <stdio.h>\n\
+                      int main(void) { printf(\"%zu %zu %zu %zu %d %d\\n\", \
+                      sizeof(pmix_proc_t), sizeof(pmix_value_t), \
+                      offsetof(pmix_proc_t, rank), offsetof(pmix_value_t, data), \
                       PMIX_STRING, PMIX_GLOBAL); return 0; }\n";
         let stem = std::env::temp_dir().join(format!("am-pmix-{}", std::process::id()));
         let (file, program) = (stem.with_extension("c"), stem.with_extension("out"));
