@@ -526,7 +526,8 @@ fn udp_on_one_host() {
     assert_eq!(finished.text().matches("; UDP to 0-2\n").count(), 3, "{finished:?}");
     let finished = finish(amrun(&["-n", "2"]).env("AM_TRANSPORT", "tcp").role("job").arg("who"));
     assert_eq!((finished.code(), &*finished.text()), (2, ""), "{finished:?}");
-    let line = "AM_TRANSPORT=tcp in the environment is not one of auto, shm and udp\n";
+    // What follows depends on what the program was built with.
+    let line = "AM_TRANSPORT=tcp in the environment is not one of auto, shm";
     assert!(finished.err.contains(line) && finished.err.lines().count() == 2, "{finished:?}");
     // A rank that dies before it attaches keeps nobody waiting for the size of its segment.
     let mut command = amrun(&["-n", "3", "-k", "--transport", "udp"]);
