@@ -27,7 +27,10 @@ impl Caller {
     /// - A rank's answer comes with those of all ranks below it, once all have ended. One that is lost before, or
     ///   that refuses to pass the request on, ends the calls to all below it with an error that names it, also
     ///   where the method has run.
-    /// - A deadline that one of them misses ends the calls to all of its part.
+    /// - A rank with others below it keeps a sixteenth of a call's time for the way back, so that those that are
+    ///   too late fail alone. Where a request has come through `n` such ranks, its own among them, the method has
+    ///   the time's part `(15/16)^n`, which [`Origin::left`](crate::Origin::left) says. If the way back takes
+    ///   longer than was kept for it, all of them are [`CallError::TimedOut`].
     /// - The answers of the ranks below one are together at most as long as [`CallConfig::max_bytes`], beyond
     ///   which all of them fail.
     /// - The rank and what it passes on are one of the requests that [`CallConfig::tasks`] limits, and no calls

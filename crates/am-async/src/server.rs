@@ -45,6 +45,8 @@ pub(crate) struct Server<W> {
     tasks: Slab<Task>,
     /// Tasks that answer somebody.
     answering: u32,
+    /// Those of them that this rank has called itself for on behalf of others.
+    on_behalf: u32,
     by_call: HashMap<(u64, u64), Key>,
     /// One for each place of a task.
     wakers: Vec<(Arc<TaskWaker>, Waker)>,
@@ -90,6 +92,7 @@ impl<W: Send + 'static> Server<W> {
             config,
             tasks: Slab::new(),
             answering: 0,
+            on_behalf: 0,
             by_call: HashMap::new(),
             wakers: Vec::new(),
             ready,
@@ -127,6 +130,12 @@ impl<W: Send + 'static> Server<W> {
     /// Requests that are being worked on.
     pub(crate) fn answering(&self) -> u32 {
         self.answering
+    }
+
+    /// Requests that are being worked on as parts of others.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn on_behalf(&self) -> u32 {
+        self.on_behalf
     }
 
     /// All tasks, with the digests of their methods, and the lengths of requests that come in parts.
@@ -173,7 +182,11 @@ impl<W: Send + 'static> Server<W> {
             // Its caller had given up before it came.
             return Taken::Forgotten;
         }
-        let full = self.is_full(arrived);
+        // By this flag nobody speaks for others but to itself.
+        if header.is(Header::ON_BEHALF) && self.me != Some(from) {
+            return bad;
+        }
+        let full = self.is_full(header);
         let Some(method) = self.methods.get_mut(usize::from(header.method)) else { return bad };
         if method.digest != header.digest || method.stream != header.is(Header::STREAM) {
             return bad;
@@ -192,7 +205,7 @@ impl<W: Send + 'static> Server<W> {
             let Some((trace, request)) = self.tracer.open(request) else { return bad };
             let (span, trace) = self.tracer.serve(trace, header.method, from);
             let origin = Origin::new(from, left, trace);
-            let Some((origin, request)) = opened(header, origin, self.me, request) else { return bad };
+            let Some((origin, request)) = opened(header, origin, request) else { return bad };
             let asked = Asked { origin, request, environment, answer_queue: None, deadline: None };
             let _entered = span.enter();
             return match method.code.begin(Some(world), asked, answer) {
@@ -220,11 +233,10 @@ impl<W: Send + 'static> Server<W> {
         Taken::Later(key)
     }
 
-    /// Whether as many requests are worked on as may be. One that this rank passes on to itself is worked on
-    /// already.
-    fn is_full(&self, arrived: Arrived) -> bool {
-        let passed_on = arrived.header.is(Header::ON_BEHALF) && self.me == Some(arrived.from);
-        self.answering >= self.config.tasks && !passed_on
+    /// Whether as many requests are worked on as may be. What this rank passes on to itself is part of one that is
+    /// worked on already.
+    fn is_full(&self, header: Header) -> bool {
+        self.answering - self.on_behalf >= self.config.tasks && !header.is(Header::ON_BEHALF)
     }
 
     /// Has the method of a task that has its request begin.
@@ -238,7 +250,7 @@ impl<W: Send + 'static> Server<W> {
         let mut answer = buffers::take_for(if method.later { 0 } else { method.expected });
         let request_of = self.tracer.open(&request).and_then(|(trace, request)| {
             let (span, trace) = self.tracer.serve(trace, header.method, from);
-            let (origin, request) = opened(header, Origin::new(from, left, trace), self.me, request)?;
+            let (origin, request) = opened(header, Origin::new(from, left, trace), request)?;
             Some((span, origin, request))
         });
         let begun = match request_of {
@@ -298,7 +310,7 @@ impl<W: Send + 'static> Server<W> {
             answer.extend_from_slice(&numbers(bytes, limit));
             return Taken::Answered(Verdict::new(Status::LongRequest, header.digest));
         }
-        if self.is_full(arrived) {
+        if self.is_full(header) {
             return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
         let ticket = self.room.ticket();
@@ -388,6 +400,7 @@ impl<W: Send + 'static> Server<W> {
         }
         let key = self.insert(Task::new(arrived, phase));
         self.answering += 1;
+        self.on_behalf += u32::from(header.is(Header::ON_BEHALF));
         if !header.is(Header::ONE_WAY) {
             self.by_call.insert((peer, call), key);
         }
@@ -503,6 +516,7 @@ impl<W: Send + 'static> Server<W> {
             return;
         }
         self.answering -= 1;
+        self.on_behalf -= u32::from(task.header.is(Header::ON_BEHALF));
         if !task.header.is(Header::ONE_WAY) {
             self.by_call.remove(&(task.peer, task.call));
         }

@@ -11,7 +11,7 @@ use crate::context::{Context, Origin};
 use crate::error::{CallError, Failure, Refusal};
 use crate::method::{Callable, Malformed, Method, MethodId, Sealed};
 use crate::wire::Header;
-use am_core::{Address, LossCause, Rank, Span};
+use am_core::{Address, Instant, LossCause, Rank, Span};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
@@ -20,6 +20,9 @@ use std::task::Waker;
 
 /// Children of a rank at each level, and itself.
 const RADIX: usize = 4;
+
+/// The part of the time left that a rank with others below it keeps for the way back of what they have answered.
+const KEPT: u64 = 16;
 
 /// Ranks from which on a tree is worth it.
 pub(crate) const RANKS: usize = RADIX + 1;
@@ -316,7 +319,14 @@ pub(crate) async fn relay<W: Send + 'static>(
     let Some((me, others)) = ranks.split_first() else { return Err(Failure::new("a tree without ranks")) };
     let (root, id) = (root.map_or(context.origin().source, address), MethodId { index, digest });
     // Relays around the job would wait for each other's places.
-    let caller = context.uncounted();
+    let uncounted = context.uncounted();
+    // They end before this one does, so that one rank that is late takes nobody else's outcome with it.
+    let caller = match (context.deadline(), context.origin().left) {
+        (Some(at), Some(left)) if !others.is_empty() => {
+            uncounted.deadline(Instant(at.0.saturating_sub(left.0 / KEPT)))
+        }
+        _ => uncounted,
+    };
     let own: Call<Raw> = caller.call_as(*me, id, Header::ON_BEHALF, |into| {
         into.extend_from_slice(&Behalf(root).to_bytes());
         into.extend_from_slice(&request);
@@ -349,19 +359,13 @@ impl Behalf {
 
 /// A request of this origin, behind its envelope; none if it is none.
 #[inline]
-pub(crate) fn opened(
-    header: Header,
-    origin: Origin,
-    me: Option<Address>,
-    request: &[u8],
-) -> Option<(Origin, &[u8])> {
+pub(crate) fn opened(header: Header, origin: Origin, request: &[u8]) -> Option<(Origin, &[u8])> {
     if !header.is(Header::ON_BEHALF) {
         return Some((origin, request));
     }
     let (source, request) = Behalf::read(request)?;
-    // What a rank passes on to itself. Whom it does that for, the rank above has said: ranks of a job trust each
-    // other.
-    (me == Some(origin.source)).then_some((Origin { source, ..origin }, request))
+    // Whom a rank calls itself for, the rank above has said: ranks of a job trust each other.
+    Some((Origin { source, ..origin }, request))
 }
 
 #[cfg(test)]
@@ -388,14 +392,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_rank_itself_speaks_for_others() {
+    fn an_envelope_names_the_caller() {
         let (me, root) = (Address::from(Rank(3)), Address::new(Rank(9), 2));
         let mut request = Behalf(root).to_bytes().to_vec();
         request.push(7);
         let header = Header { method: 0, flags: Header::ON_BEHALF, digest: 0 };
-        let from = |source| Origin::new(source, None, Default::default());
-        let opened = |source, len: usize| opened(header, from(source), Some(me), &request[..len]);
-        assert_eq!(opened(me, 9).map(|(origin, rest)| (origin.source, rest)), Some((root, &[7][..])));
-        assert!(opened(root, 9).is_none() && opened(me, 7).is_none());
+        let origin = Origin::new(me, None, Default::default());
+        let opened = |len: usize| opened(header, origin, &request[..len]);
+        assert_eq!(opened(9).map(|(origin, rest)| (origin.source, rest)), Some((root, &[7][..])));
+        assert!(opened(7).is_none());
     }
 }

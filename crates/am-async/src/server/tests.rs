@@ -98,3 +98,35 @@ fn a_part_that_comes_twice_ends_its_call() {
     let Phase::Answering { verdict } = task.phase else { panic!("it has ended") };
     assert_eq!((verdict.status, played.room.used()), (Status::BadRequest, 0));
 }
+
+#[test]
+fn only_a_rank_itself_speaks_for_others() {
+    let mut played = Played::new(CallConfig::new().tasks(1), true);
+    let request = [0, 0, 9, 0, 0, 0, 0, 0, 5];
+    let refused = |taken| matches!(taken, Taken::Answered(Verdict { status: Status::BadRequest, .. }));
+    for me in [None, Some(Address::new(Rank(4), 0))] {
+        played.server.me = me;
+        assert!(refused(played.request(Header::ON_BEHALF, 1, 0, &request)));
+        assert!(refused(played.request(Header::ON_BEHALF | Header::LONG, 1, 80, &[])));
+    }
+    played.server.me = Some(FROM);
+    assert!(!refused(played.request(Header::ON_BEHALF, 1, 0, &request)));
+    assert_eq!((played.world, played.server.answering()), (5, 0));
+}
+
+/// The request that they came with is counted until they have ended.
+#[test]
+fn requests_on_behalf_of_others_count_once() {
+    let mut played = Played::new(CallConfig::new().tasks(1), true);
+    played.server.me = Some(FROM);
+    assert!(matches!(played.request(Header::LONG, 1, 80, &[]), Taken::Later(_)));
+    for call in 2..5 {
+        assert!(matches!(played.request(Header::ON_BEHALF | Header::LONG, call, 80, &[]), Taken::Later(_)));
+    }
+    let refused = |taken| matches!(taken, Taken::Answered(Verdict { status: Status::RefusedTasks, .. }));
+    assert!(refused(played.request(Header::LONG, 9, 80, &[])));
+    played.server.cancel(1, 1);
+    assert!(matches!(played.request(Header::LONG, 9, 80, &[]), Taken::Later(_)));
+    [2, 3, 4, 9].into_iter().for_each(|call| played.server.cancel(1, call));
+    assert_eq!((played.server.answering(), played.server.on_behalf, played.room.used()), (0, 0, 0));
+}

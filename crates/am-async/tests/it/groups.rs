@@ -161,6 +161,44 @@ fn a_tree_without_a_rank_ends() {
     });
 }
 
+/// A rank that is late costs its own outcome; on a simulated machine, whose time is exact.
+#[test]
+fn a_late_rank_fails_alone() {
+    const TIME: u64 = 16;
+    let outcomes = |tree_bytes: u32| {
+        let conduit = machine_sim::conduit::ConduitConfig::default();
+        let report = machine_sim::conduit::run(&machine_sim::crossbar(9), &conduit, move |transport| {
+            let mut methods = Methods::<Rank>::new();
+            let slow = methods.asynchronous("slow", |context: Context<Rank>, _: Vec<u8>| async move {
+                if context.with(|me| *me) == Rank(6) {
+                    return std::future::pending().await;
+                }
+                // Milliseconds, rounded up.
+                Ok::<_, Failure>(context.origin().left.map_or(0, |left| left.0.div_ceil(Span::from_millis(1).0)))
+            });
+            let slow = slow.unwrap();
+            let mut handlers = Handlers::new();
+            let config = CallConfig::new().tree_bytes(tree_bytes);
+            let calls = Calls::register_with(&mut handlers, methods, Rank(0), config).unwrap();
+            let mut endpoint = Endpoint::attach(transport, handlers, calls).unwrap();
+            *endpoint.layer_mut::<Calls<Rank>>().world_mut() = endpoint.rank();
+            let mut outcomes = Vec::new();
+            if endpoint.rank() == Rank(0) {
+                let caller = endpoint.caller().timeout(Span::from_millis(TIME));
+                outcomes = caller.call_each((1..9).map(Rank), slow, &vec![1; 2000]).wait(&mut endpoint);
+            }
+            endpoint.finish().unwrap();
+            outcomes
+        });
+        report.unwrap().results.into_iter().flatten().flatten().collect::<Vec<_>>()
+    };
+    let late = Err(CallError::TimedOut { to: Rank(6).into(), after: Some(Span::from_millis(TIME)) });
+    let [all, kept] = [Ok(TIME), Ok(TIME - 1)];
+    assert_eq!(outcomes(u32::MAX), [&all, &all, &all, &all, &all, &late, &all, &all].map(Clone::clone));
+    // Those below rank 4, and itself, have what it leaves them.
+    assert_eq!(outcomes(0), [&all, &all, &all, &kept, &kept, &late, &kept, &all].map(Clone::clone));
+}
+
 #[test]
 fn no_more_are_under_way_than_may_be() {
     simple(2, |endpoint, handles| {
