@@ -159,12 +159,16 @@ impl Messages {
         })?;
         layer.progress(|messages, outbox| {
             messages.process_dropped();
+            let read = match std::mem::take(&mut messages.machine.part_read) {
+                true => Progress::Advanced,
+                false => Progress::Idle,
+            };
             if !messages.machine.has_work() {
-                return Ok(Progress::Idle);
+                return Ok(read);
             }
             let endpoint = outbox.address().endpoint;
             let mut wire = OutboxWire { outbox, requests: messages.requests, endpoint };
-            messages.machine.advance(&mut wire)
+            Ok(messages.machine.advance(&mut wire)?.max(read))
         });
         layer.pending(|messages| messages.machine.has_work() || messages.dropped.any());
         Ok(Self {

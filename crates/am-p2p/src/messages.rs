@@ -120,6 +120,7 @@ impl Communicator {
             }
         }
         if end < len {
+            endpoint.layer_mut::<Messages>().machine.part_read = true;
             return false;
         }
         let layer = endpoint.layer_unscheduled::<Messages>();

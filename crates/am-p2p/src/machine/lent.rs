@@ -84,7 +84,6 @@ impl Machine {
     pub(crate) fn has_read(&mut self, key: Key) -> Option<(u32, Control, Credit)> {
         let receive = self.receives.get_mut(key)?;
         let ((send, _), from) = (receive.lent.take()?, receive.from);
-        self.patience = 0;
         self.counts.ack += 1;
         self.finish(key);
         let (peer, ack) = (self.peer(from), Control::Ack { send });

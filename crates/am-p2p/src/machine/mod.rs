@@ -173,9 +173,11 @@ pub(crate) struct Machine {
     unexpected: Chains,
     staging: Staging,
     lender: Lender,
-    /// Receives whose messages wait for calls that read them, and turns since one was read.
+    /// Receives whose messages wait for calls that read them, and turns since the first of them came.
     unread: VecDeque<Key>,
     patience: u32,
+    /// A part of a message has been read since the last step: whoever reads is not to sleep before the next.
+    pub(crate) part_read: bool,
     /// Counts receives.
     orders: u64,
     /// Peers to which something is to be sent.
@@ -217,6 +219,7 @@ impl Machine {
             lender: Lender::new(lent::LOANS),
             unread: VecDeque::new(),
             patience: 0,
+            part_read: false,
             orders: 0,
             ready: VecDeque::new(),
             unblocked: None,

@@ -12,9 +12,12 @@ use std::thread;
 #[test]
 fn a_lost_rank_ends_the_end() {
     for route in [Route::Direct, Route::Matrix] {
+        // Nobody leaves before all have attached.
+        let attached = Barrier::new(5);
         on_ranks(5, LoopbackConfig::default().requests(2), |joining| {
             let config = AggregatorConfig::new().message_bytes(64).route(route);
             let (mut endpoint, aggregator) = slices(joining, config).unwrap();
+            attached.wait();
             if endpoint.rank() == Rank(4) {
                 let mut seed = 1;
                 for item in 0..300 {

@@ -76,6 +76,29 @@ fn long_messages_are_read() {
     });
 }
 
+/// A receiver that reads a message part by part does not idle between them: what has to come is there.
+#[test]
+fn readers_do_not_sleep_between_parts() {
+    const PARTS: usize = 40;
+    let announced = Barrier::new(2);
+    pair(|endpoint, world| {
+        let len = PARTS << 20;
+        if world.rank() == 0 {
+            let request = world.immediate_send(endpoint, 1, 3, &vec![7u8; len]).unwrap();
+            endpoint.poll().unwrap();
+            announced.wait();
+            request.wait(endpoint).unwrap();
+        } else {
+            announced.wait();
+            let mut into = vec![0u8; len];
+            let before = endpoint.idles();
+            world.receive_into(endpoint, 0, 3, &mut into).unwrap();
+            assert!(endpoint.idles() - before < PARTS as u64 / 4, "{} times", endpoint.idles() - before);
+            assert!(into.iter().all(|byte| *byte == 7));
+        }
+    });
+}
+
 #[test]
 fn both_ways_at_once_are_read() {
     pair(|endpoint, world| {
