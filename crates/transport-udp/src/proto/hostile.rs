@@ -333,7 +333,7 @@ impl Duel {
         let header = Header { mode: protection as u8, epoch, sender: INSIDER.0, number, length };
         datagram[..HEADER].copy_from_slice(&header.encode());
         let len = session.seal.seal(protection, number, datagram, HEADER + body);
-        session.recovery.on_sent(self.now, len, false, false, FrameList::EMPTY);
+        session.recovery.on_sent(self.now, len, false, FrameList::EMPTY);
         self.tally.forged += 1;
         let sealed = datagram[..len].to_vec();
         self.tally.taken += u64::from(self.victim.handle(self.now, &mut datagram[..len]).is_ok());

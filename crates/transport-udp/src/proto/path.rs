@@ -1,9 +1,7 @@
 //! The size of datagrams on one path: starts where every path works and probes upwards (RFC 8899).
 //!
-//! A probe is a padded datagram. Three lost ones of a size end the search above it. That the path has become
-//! narrower is told by small datagrams that get through where large ones do not, never by silence alone: after a
-//! row of timeouts, or of lost large datagrams, the next ones are small, and if the peer acknowledges these
-//! and nothing larger, the search begins anew.
+//! A probe is a padded datagram. Three lost ones of a size end the search above it; a row of timeouts says that
+//! the path has become narrower, and leads back to the start.
 
 use am_core::{Instant, Span};
 
@@ -11,12 +9,9 @@ use am_core::{Instant, Span};
 const ATTEMPTS: u32 = 3;
 /// The search ends when it is this close, in bytes.
 const CLOSE: u16 = 16;
-/// Timeouts in a row after which small datagrams are tried.
-const DOUBT: u32 = 3;
-/// Lost datagrams in a row that are no chance: with three out of ten lost, one row in fifteen thousand.
-const LOST: u32 = 8;
-/// When to search again after the path has become narrower; and after the search has ended below the limit.
-const SOON: Span = Span::from_secs(1);
+/// Timeouts in a row that mean a narrower path.
+const BLACK_HOLE: u32 = 4;
+/// When to search again after it has ended below the limit.
 const AGAIN: Span = Span::from_secs(600);
 
 /// What is known of one path.
@@ -25,8 +20,6 @@ pub(super) struct Path {
     start: u16,
     limit: u16,
     current: u16,
-    /// Datagrams are small until the next acknowledgement, which tells whether larger ones get through.
-    doubtful: bool,
     /// No larger than this works, as far as is known.
     ceiling: u16,
     failures: u32,
@@ -36,18 +29,17 @@ pub(super) struct Path {
 
 impl Path {
     pub(super) fn new(start: u16, limit: u16, now: Instant) -> Self {
-        let (current, ceiling) = (start, limit);
-        Self { start, limit, current, doubtful: false, ceiling, failures: 0, in_flight: false, resume: now }
+        Self { start, limit, current: start, ceiling: limit, failures: 0, in_flight: false, resume: now }
     }
 
     /// The size that is known to work, in bytes of UDP payload.
     pub(super) fn current(&self) -> u16 {
-        if self.doubtful { self.start } else { self.current }
+        self.current
     }
 
     /// The size to probe now, if any.
     pub(super) fn probe(&mut self, now: Instant) -> Option<u16> {
-        if self.in_flight || self.doubtful || self.current >= self.limit || now < self.resume {
+        if self.in_flight || self.current >= self.limit || now < self.resume {
             return None;
         }
         if self.ceiling - self.current < CLOSE && self.ceiling != self.limit {
@@ -82,22 +74,14 @@ impl Path {
         }
     }
 
-    /// Tells of timeouts in a row.
-    pub(super) fn on_timeouts(&mut self, count: u32) {
-        self.doubtful |= count >= DOUBT && self.current > self.start;
-    }
-
-    /// Tells the size of the largest datagram that an acknowledgement was the first to name, and how many that are
-    /// larger than those of the start have been lost since one of these was acknowledged; returns whether the path
-    /// has turned out to be narrower.
-    pub(super) fn on_answer(&mut self, now: Instant, largest: u32, lost: u32) -> bool {
-        let small = largest <= self.start.into() && self.current > self.start && lost >= LOST;
-        let narrower = std::mem::replace(&mut self.doubtful, small) && small;
-        if narrower {
-            (self.current, self.doubtful) = (self.start, false);
-            self.resume = now + SOON;
+    /// Tells of timeouts in a row; returns whether the size has shrunk.
+    pub(super) fn on_timeouts(&mut self, now: Instant, count: u32) -> bool {
+        let shrunk = count >= BLACK_HOLE && self.current > self.start;
+        if shrunk {
+            self.current = self.start;
+            self.resume = now + Span::from_secs(10);
         }
-        narrower
+        shrunk
     }
 }
 
@@ -122,20 +106,8 @@ mod tests {
             }
             assert!(path.current() <= real && real - path.current() < CLOSE, "{real}: {}", path.current());
             assert!(probes < 60);
-            let found = path.current();
-            let wide = found > 1200;
-            // Silence, and small datagrams that get through, say nothing of large ones.
-            path.on_timeouts(DOUBT);
+            assert_eq!(path.on_timeouts(Instant(0), BLACK_HOLE), real > 1200);
             assert_eq!(path.current(), 1200);
-            assert_eq!((path.on_answer(Instant(0), 1200, LOST - 1), path.current()), (false, found));
-            // They are tried when many large ones were lost, and again large ones if one of these is there.
-            assert!(!path.on_answer(Instant(0), 1200, LOST));
-            assert_eq!(path.current(), 1200);
-            assert!(!path.on_answer(Instant(0), found.into(), if wide { 0 } else { LOST }));
-            assert_eq!(path.current(), found);
-            assert!(!path.on_answer(Instant(0), 1200, LOST));
-            assert_eq!(path.on_answer(Instant(0), 1200, LOST), wide);
-            assert_eq!((path.current(), path.probe(Instant(0))), (1200, None));
         }
     }
 }

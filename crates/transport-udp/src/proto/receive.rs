@@ -30,7 +30,7 @@ impl Session {
             }
         }
         self.confirmed = true;
-        let (mut eliciting, mut question, mut news, mut kept) = (false, false, false, true);
+        let (mut eliciting, mut news, mut kept) = (false, false, true);
         let (mut acks, mut carried) = (0, 0);
         let mut reader = Reader::new(frames);
         while reader.remaining() > 0 {
@@ -45,7 +45,6 @@ impl Session {
                 return Err(Fault);
             }
             eliciting |= !matches!(frame, Frame::Ack { .. } | Frame::Padding);
-            question |= frame == Frame::Ping;
             match self.apply(shared, now, &frame) {
                 Ok(more) => news |= more,
                 Err(Untaken::Forbidden) => return Err(Fault),
@@ -60,8 +59,8 @@ impl Session {
                 self.ack_pending += 1;
                 self.ack_bytes += frames.len() as u64;
                 self.ack_at.get_or_insert(now + shared.config.ack_delay);
-                if question || !in_order {
-                    // A gap, or its end, or the sender says so: it should know soon.
+                if !in_order {
+                    // A gap, or its end: the sender should know soon.
                     self.ack_at = Some(now);
                 }
             }
@@ -82,12 +81,10 @@ impl Session {
                 // A sign of life is as old as what it answers: what somebody held back says nothing of the time
                 // since.
                 self.last_heard = self.last_heard.max(recovery.answered());
-                let widest = done.map_err(|_| Untaken::Forbidden)?;
-                let narrower = widest.is_some_and(|widest| path.on_answer(now, widest, recovery.wide_lost()));
-                if std::mem::take(&mut traffic.path_grew) || narrower {
+                if std::mem::take(&mut traffic.path_grew) {
                     recovery.set_datagram(path.current().into());
                 }
-                Ok(false)
+                done.map(|()| false).map_err(|_| Untaken::Forbidden)
             }
             Frame::Credit(credit) => self.on_credit(shared, credit).map(|()| false).map_err(forbidden),
             Frame::Want(target) => {

@@ -11,13 +11,7 @@
 //! 1 % of random loss to about twelve datagrams a round trip whatever the link could carry; Westwood+ keeps the
 //! link filled and still gives way where a queue has built up, because there the bandwidth no longer grows with
 //! the window. CUBIC has NewReno's weakness.
-//!
-//! The bandwidth is the largest of the last round trips, each measured as BBR does (Cardwell et al., "BBR:
-//! congestion-based congestion control", CACM 2017): what was delivered between the sending of a datagram and its
-//! acknowledgement. An average would be of pauses, time-outs and the share that random loss takes, and would lower
-//! the window with every loss.
 
-use super::config::DATAGRAM_START;
 use am_core::{Instant, Span};
 use std::collections::VecDeque;
 
@@ -81,11 +75,10 @@ impl FrameList {
 struct Sent {
     at: Instant,
     size: u32,
-    /// Wants an acknowledgement, counts as in flight, and is neither acknowledged nor given up.
+    /// Wants an acknowledgement and counts as in flight.
+    eliciting: bool,
+    /// Neither acknowledged nor given up.
     open: bool,
-    /// Bytes that had been acknowledged when it was sent, and since when there were so many.
-    delivered: u64,
-    delivered_at: Instant,
     load: FrameList,
 }
 
@@ -115,19 +108,12 @@ pub(super) struct Recovery {
     /// Number of the first entry of `sent`.
     base: u64,
     largest_acked: Option<u64>,
-    /// The largest number whose acknowledgement has told a round-trip time.
-    sampled: Option<u64>,
     /// When the newest datagram was sent that the peer has acknowledged.
     answered: Instant,
     in_flight: u64,
     last_eliciting: Instant,
-    /// The datagram sent then asks to be acknowledged at once.
-    asked: bool,
     loss_at: Option<Instant>,
-    /// See [`Recovery::wide_lost`].
-    wide_lost: u32,
     backoff: u32,
-    timeout_at: Instant,
     /// Datagrams that may leave regardless of the window, after a timeout.
     pub(super) probes: u32,
     latest: Span,
@@ -140,46 +126,13 @@ pub(super) struct Recovery {
     threshold: u64,
     /// Losses of datagrams sent before this moment belong to a reduction already made.
     recovery_since: Option<Instant>,
-    bandwidth: Bandwidth,
-    /// Bytes that have been acknowledged, and since when there are so many.
-    delivered: u64,
-    delivered_at: Instant,
+    /// Bandwidth in bytes per picosecond, and its sample in the making.
+    bandwidth: f64,
+    sample_since: Instant,
+    sample_bytes: u64,
     tokens: f64,
     tokens_at: Instant,
 }
-
-/// Round trips whose bandwidth counts.
-const ROUNDS: usize = 10;
-
-/// The largest bandwidths of the last round trips in which the window was in use, in bytes per picosecond.
-#[derive(Debug, Default)]
-struct Bandwidth {
-    rounds: [f64; ROUNDS],
-    current: usize,
-    /// When the current round trip began.
-    since: Instant,
-}
-
-impl Bandwidth {
-    /// A round trip of the length `round` begins anew when it is over. What was measured while there was little to
-    /// send counts if it is more than before.
-    fn sample(&mut self, now: Instant, round: Span, rate: f64, full: bool) {
-        if full && now.since(self.since) >= round.max(GRANULARITY) {
-            self.current = (self.current + 1) % ROUNDS;
-            self.rounds[self.current] = 0.0;
-            self.since = now;
-        }
-        let current = &mut self.rounds[self.current];
-        *current = current.max(rate);
-    }
-
-    fn largest(&self) -> f64 {
-        self.rounds.iter().copied().fold(0.0, f64::max)
-    }
-}
-
-/// Timeouts in a row that may be persistent congestion.
-const PERSISTENT: u32 = 3;
 
 /// Fewest bytes of the window, in datagrams.
 const LEAST_WINDOW: u64 = 4;
@@ -190,15 +143,11 @@ impl Recovery {
             sent: VecDeque::new(),
             base: 0,
             largest_acked: None,
-            sampled: None,
             answered: now,
             in_flight: 0,
             last_eliciting: now,
-            asked: false,
             loss_at: None,
-            wide_lost: 0,
             backoff: 0,
-            timeout_at: now,
             probes: 0,
             latest: Span::ZERO,
             smoothed: None,
@@ -209,9 +158,9 @@ impl Recovery {
             window: 10 * datagram,
             threshold: u64::MAX,
             recovery_since: None,
-            bandwidth: Bandwidth::default(),
-            delivered: 0,
-            delivered_at: now,
+            bandwidth: 0.0,
+            sample_since: now,
+            sample_bytes: 0,
             tokens: (BURST * datagram) as f64,
             tokens_at: now,
         }
@@ -260,20 +209,14 @@ impl Recovery {
         (missing > 0.0 && self.probes == 0).then(|| now + Span((missing / rate) as u64 + 1000))
     }
 
-    /// A datagram has been sent; one that is `eliciting` wants an acknowledgement, at once if it is a `question`.
-    pub(super) fn on_sent(&mut self, now: Instant, size: usize, eliciting: bool, question: bool, load: FrameList) {
+    pub(super) fn on_sent(&mut self, now: Instant, size: usize, eliciting: bool, load: FrameList) {
         if eliciting {
-            if self.in_flight == 0 {
-                // Before, there was nothing to deliver.
-                self.delivered_at = now;
-            }
             self.in_flight += size as u64;
-            (self.last_eliciting, self.asked) = (now, question);
+            self.last_eliciting = now;
             self.probes = self.probes.saturating_sub(1);
             self.tokens -= size as f64;
         }
-        let Self { delivered, delivered_at, .. } = *self;
-        self.sent.push_back(Sent { at: now, size: size as u32, open: eliciting, delivered, delivered_at, load });
+        self.sent.push_back(Sent { at: now, size: size as u32, eliciting, open: eliciting, load });
         self.trim();
     }
 
@@ -287,8 +230,7 @@ impl Recovery {
     fn pto(&self) -> Span {
         let rtt = self.smoothed.unwrap_or(FIRST_RTT);
         let variation = Span(4 * self.variation.0).max(GRANULARITY);
-        let wait = if self.asked { Span::ZERO } else { self.peer_delay };
-        let once = rtt.0 + variation.0 + wait.0;
+        let once = rtt.0 + variation.0 + self.peer_delay.0;
         Span(once.saturating_mul(1 << self.backoff.min(16))).min(MAX_PTO)
     }
 
@@ -301,8 +243,7 @@ impl Recovery {
         }
     }
 
-    /// Takes an acknowledgement in; reports what became of datagrams' loads, each at most once. Returns the size
-    /// of the largest datagram that it is the first to name, if there is one.
+    /// Takes an acknowledgement in; reports what became of datagrams' loads, each at most once.
     ///
     /// Work is bounded by the datagrams in flight.
     ///
@@ -314,7 +255,7 @@ impl Recovery {
         delay: Span,
         ranges: impl Iterator<Item = (u64, u64)> + Clone,
         mut report: impl FnMut(Outcome, Carried),
-    ) -> Result<Option<u32>, Impossible> {
+    ) -> Result<(), Impossible> {
         let largest = ranges.clone().map(|(_, last)| last).max().ok_or(Impossible)?;
         if largest >= self.next_number() {
             return Err(Impossible);
@@ -322,7 +263,7 @@ impl Recovery {
         if let Some(sent) = largest.checked_sub(self.base).and_then(|index| self.sent.get(index as usize)) {
             self.answered = self.answered.max(sent.at);
         }
-        let (mut bytes, mut widest, mut newest, mut oldest) = (0, None, None, now);
+        let mut bytes = 0;
         let window_full = self.in_flight + self.datagram * 2 > self.window;
         for (first, last) in ranges {
             for number in first.max(self.base)..(last + 1).max(self.base) {
@@ -332,54 +273,42 @@ impl Recovery {
                 }
                 sent.open = false;
                 bytes += u64::from(sent.size);
-                widest = widest.max(Some(sent.size));
-                oldest = oldest.min(sent.at);
-                newest = newest.max(Some((number, sent.at, sent.delivered, sent.delivered_at)));
+                if number == largest && sent.eliciting {
+                    self.latest = now.since(sent.at);
+                    let sample = Span(self.latest.0.saturating_sub(delay.min(self.peer_delay).0));
+                    let sample = if sample < self.least { self.latest } else { sample };
+                    self.least = self.least.min(self.latest);
+                    let smoothed = self.smoothed.unwrap_or(sample);
+                    let error = if self.smoothed.is_some() { smoothed.0.abs_diff(sample.0) } else { sample.0 * 2 };
+                    self.variation = Span((3 * self.variation.0 + error) / 4);
+                    self.smoothed = Some(Span((7 * smoothed.0 + sample.0) / 8));
+                }
                 sent.load.iter().for_each(|carried| report(Outcome::Acked, carried));
             }
-        }
-        // Not of the largest number: it may be that of an acknowledgement, which nobody answers.
-        if let Some((number, at, ..)) = newest.filter(|(number, ..)| Some(*number) > self.sampled) {
-            self.sampled = Some(number);
-            self.sample(now.since(at), delay);
         }
         self.largest_acked = self.largest_acked.max(Some(largest));
         self.in_flight = self.in_flight.saturating_sub(bytes);
         if bytes > 0 {
-            if self.backoff >= PERSISTENT && oldest >= self.timeout_at {
-                // Persistent congestion, RFC 9002 section 7.6: of all that was sent before the last timeout,
-                // nothing is there. If something is, only acknowledgements were lost or late.
-                self.threshold = (self.window / 2).max(LEAST_WINDOW * self.datagram);
-                self.window = LEAST_WINDOW * self.datagram;
-            }
             self.backoff = 0;
-            (self.delivered, self.delivered_at) = (self.delivered + bytes, now);
-            if let Some((.., before, since)) = newest {
-                let rate = (self.delivered - before) as f64 / now.since(since).0.max(1) as f64;
-                self.bandwidth.sample(now, self.smoothed.unwrap_or(FIRST_RTT), rate, window_full);
-            }
+            self.measure(now, bytes);
             if window_full {
                 self.grow(bytes);
             }
         }
         self.find_losses(now, report);
-        if widest > Some(DATAGRAM_START.into()) {
-            self.wide_lost = 0;
-        }
         self.trim();
-        Ok(widest)
+        Ok(())
     }
 
-    /// An answer took so long, of which the peer says that it waited for `delay`.
-    fn sample(&mut self, latest: Span, delay: Span) {
-        self.latest = latest;
-        let sample = Span(latest.0.saturating_sub(delay.min(self.peer_delay).0));
-        let sample = if sample < self.least { latest } else { sample };
-        self.least = self.least.min(latest);
-        let smoothed = self.smoothed.unwrap_or(sample);
-        let error = if self.smoothed.is_some() { smoothed.0.abs_diff(sample.0) } else { sample.0 * 2 };
-        self.variation = Span((3 * self.variation.0 + error) / 4);
-        self.smoothed = Some(Span((7 * smoothed.0 + sample.0) / 8));
+    /// One bandwidth sample per round trip, smoothed.
+    fn measure(&mut self, now: Instant, bytes: u64) {
+        self.sample_bytes += bytes;
+        let elapsed = now.since(self.sample_since);
+        if elapsed >= self.smoothed.unwrap_or(FIRST_RTT).max(GRANULARITY) {
+            let sample = self.sample_bytes as f64 / elapsed.0 as f64;
+            self.bandwidth = if self.bandwidth == 0.0 { sample } else { self.bandwidth * 0.875 + sample * 0.125 };
+            (self.sample_since, self.sample_bytes) = (now, 0);
+        }
     }
 
     fn grow(&mut self, bytes: u64) {
@@ -396,7 +325,7 @@ impl Recovery {
             return;
         }
         self.recovery_since = Some(now);
-        let fair = self.bandwidth.largest() * self.least.0.saturating_add(SLACK.0) as f64;
+        let fair = self.bandwidth * self.least.0.saturating_add(SLACK.0) as f64;
         self.threshold = (fair as u64).clamp(LEAST_WINDOW * self.datagram, MAX_IN_FLIGHT as u64 * self.datagram);
         self.window = self.window.min(self.threshold);
     }
@@ -422,7 +351,6 @@ impl Recovery {
                 // The loss of an exploring datagram says something of its size, not of congestion.
                 if !sent.load.is_probe() {
                     newest_loss = Some(sent.at);
-                    self.wide_lost += u32::from(sent.size > DATAGRAM_START.into());
                 }
                 sent.load.iter().for_each(|carried| report(Outcome::Lost, carried));
             } else {
@@ -449,20 +377,20 @@ impl Recovery {
         }
         self.backoff += 1;
         self.probes = 2;
-        (self.last_eliciting, self.timeout_at) = (now, now);
+        self.last_eliciting = now;
         let oldest = self.sent.iter().filter(|sent| sent.open && !sent.load.is_probe()).take(2);
         oldest.flat_map(|sent| sent.load.iter()).for_each(|carried| report(Outcome::Lost, carried));
+        if self.backoff >= 3 {
+            // Persistent congestion, RFC 9002 section 7.6.
+            self.threshold = (self.window / 2).max(LEAST_WINDOW * self.datagram);
+            self.window = LEAST_WINDOW * self.datagram;
+        }
         true
     }
 
     /// Timeouts in a row without any acknowledgement.
     pub(super) fn timeouts(&self) -> u32 {
         self.backoff
-    }
-
-    /// How many datagrams larger than [`DATAGRAM_START`] have been lost since one of these was acknowledged.
-    pub(super) fn wide_lost(&self) -> u32 {
-        self.wide_lost
     }
 }
 
@@ -480,7 +408,7 @@ mod tests {
 
     fn send(recovery: &mut Recovery, now: Instant, count: u64) {
         for _ in 0..count {
-            recovery.on_sent(now, 1000, true, false, load(recovery.next_number()));
+            recovery.on_sent(now, 1000, true, load(recovery.next_number()));
         }
     }
 
@@ -525,97 +453,7 @@ mod tests {
             last = at;
         }
         assert_eq!((gaps[1], gaps[2]), (2 * gaps[0], 4 * gaps[0]));
-    }
-
-    /// A recovery that has sent nine datagrams, and two after each of three timeouts; and the time then.
-    fn silent() -> (Recovery, Instant) {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        send(&mut recovery, Instant(0), 9);
-        let mut now = Instant(0);
-        for _ in 0..PERSISTENT {
-            now = recovery.deadline().unwrap();
-            assert!(recovery.on_timer(now, |_, _| {}));
-            send(&mut recovery, now, 2);
-        }
-        (recovery, now + MS)
-    }
-
-    #[test]
-    fn persistent_congestion_is_shown_not_supposed() {
-        let (mut recovery, now) = silent();
-        assert_eq!(recovery.window, 10_000, "acknowledgements may have been lost");
-        recovery.on_ack(now, Span::ZERO, [(0, 14)].into_iter(), |_, _| {}).unwrap();
-        assert!(recovery.window >= 10_000, "they were lost, or late");
-        let (mut recovery, now) = silent();
-        recovery.on_ack(now, Span::ZERO, [(13, 14)].into_iter(), |_, _| {}).unwrap();
         assert_eq!(recovery.window, LEAST_WINDOW * 1000);
-    }
-
-    /// Whoever mostly acknowledges learns the round-trip time from what it says besides.
-    #[test]
-    fn acknowledgements_hide_no_round_trip_time() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        send(&mut recovery, Instant(0), 1);
-        recovery.on_sent(Instant(0) + MS, 30, false, false, FrameList::EMPTY);
-        let now = Instant(0) + Span::from_millis(2);
-        recovery.on_ack(now, Span::ZERO, [(0, 1)].into_iter(), |_, _| {}).unwrap();
-        assert_eq!(recovery.round_trip(), Some(Span::from_millis(2)));
-    }
-
-    /// What asks to be acknowledged at once is missed sooner.
-    #[test]
-    fn a_question_is_not_answered_late() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        recovery.on_sent(Instant(0), 1000, true, false, load(0));
-        let patient = recovery.deadline().unwrap();
-        recovery.on_sent(Instant(0), 1000, true, true, load(1));
-        assert_eq!(patient.since(recovery.deadline().unwrap()), MS);
-    }
-
-    /// Pauses and time-outs lower an average, not what the way has carried.
-    #[test]
-    fn pauses_do_not_lower_the_bandwidth() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        let mut now = Instant(0);
-        for round in 0..40u64 {
-            let first = recovery.next_number();
-            let count = if round % 5 == 0 { recovery.window / 1000 } else { 1 };
-            send(&mut recovery, now, count);
-            now = now + Span::from_millis(10);
-            recovery.on_ack(now, Span::ZERO, [(first, first + count - 1)].into_iter(), |_, _| {}).unwrap();
-            now = now + Span::from_millis(500);
-        }
-        let window = recovery.window;
-        assert!(window > 50_000, "{window}");
-        let first = recovery.next_number();
-        send(&mut recovery, now, 20);
-        now = now + Span::from_millis(10);
-        recovery.on_ack(now, Span::ZERO, [(first + 4, first + 19)].into_iter(), |_, _| {}).unwrap();
-        assert!(recovery.window > window / 3, "{} after {window}", recovery.window);
-    }
-
-    /// A window beyond what the way carries gives way to a loss.
-    #[test]
-    fn a_queue_gives_way() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        let mut now = Instant(0);
-        // A way of 10 ms that carries 20 datagrams in that time; what is more waits.
-        for _ in 0..60 {
-            let first = recovery.next_number();
-            let count = recovery.window / 1000;
-            send(&mut recovery, now, count);
-            for number in first..first + count {
-                let at = now + Span::from_millis(10) + Span(500_000_000 * (number - first));
-                recovery.on_ack(at, Span::ZERO, [(number, number)].into_iter(), |_, _| {}).unwrap();
-            }
-            now = now + Span::from_millis(10) + Span(500_000_000 * count);
-        }
-        assert!(recovery.window > 60_000, "{}", recovery.window);
-        let first = recovery.next_number();
-        send(&mut recovery, now, 10);
-        now = now + Span::from_millis(10);
-        recovery.on_ack(now, Span::ZERO, [(first + 5, first + 9)].into_iter(), |_, _| {}).unwrap();
-        assert!(recovery.window < 30_000, "{}", recovery.window);
     }
 
     #[test]

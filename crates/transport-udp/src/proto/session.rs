@@ -476,7 +476,9 @@ impl Session {
         if recovery.on_timer(now, |outcome, carried| traffic.settle(shared, path, outcome, carried)) {
             shared.counters.timeouts += 1;
             self.ping = true;
-            path.on_timeouts(recovery.timeouts());
+            if path.on_timeouts(now, recovery.timeouts()) {
+                recovery.set_datagram(path.current().into());
+            }
         }
         false
     }

@@ -140,17 +140,6 @@ impl OutgoingBulk {
         (len > 0).then_some((offset, len, at_end - (last - offset)))
     }
 
-    /// Whether the next range of at most `most` bytes is all that there is to send.
-    pub(super) fn ends_within(&self, most: u64, lent: bool) -> bool {
-        let Some((offset, len, _)) = self.next_range(most, lent) else { return false };
-        match self.bytes.lost.first() {
-            None => offset + len == self.announced,
-            Some((_, end)) => {
-                self.bytes.lost.len() == 1 && offset + len == end && self.bytes.next == self.announced
-            }
-        }
-    }
-
     /// Where in the payload that is lent bytes are, if they are there.
     pub(super) fn place_in(&self, lent: Option<&[u8]>, offset: u64) -> Option<usize> {
         let payload = lent.filter(|_| offset >= self.bytes.fifo.end())?;

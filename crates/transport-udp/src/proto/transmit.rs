@@ -47,8 +47,6 @@ impl Session {
         mut lent: Option<&mut Loan<'_>>,
     ) -> Option<usize> {
         self.wake = None;
-        // Each of the datagrams that follow a timeout asks for its acknowledgement.
-        self.ping |= self.recovery.probes > 0;
         let mut open = self.recovery.has_window();
         let waits = self.has_work(now, lent.is_some());
         if open && waits {
@@ -70,7 +68,7 @@ impl Session {
             let mut load = FrameList::EMPTY;
             load.push(Carried::Probe(size));
             self.path.on_sent();
-            return Some(self.finish(shared, now, out, body, Some(load), true));
+            return Some(self.finish(shared, now, out, body, Some(load)));
         }
         let work = open && waits;
         if !work && !ack_due {
@@ -93,15 +91,11 @@ impl Session {
             encode_ack(&mut writer, delay_micros, self.replay.ranges().iter())?;
             (self.ack_pending, self.ack_bytes, self.ack_at) = (0, 0, None);
         }
-        // The end of a large payload asks for its acknowledgement, too: nothing that follows would bring it about.
-        let room = writer.remaining() as u64;
-        self.ping |= work && self.traffic.bulk_out.iter().any(|bulk| bulk.ends_within(room, lent.is_some()));
-        let question = work && self.ping;
         if work {
             self.fill(shared, now, &mut writer, &mut load, lent.as_deref_mut())?;
         }
         let len = writer.len() + lent.map_or(0, |lent| lent.tail.len());
-        Some(self.finish(shared, now, out, len, work.then_some(load), question))
+        Some(self.finish(shared, now, out, len, work.then_some(load)))
     }
 
     fn finish(
@@ -111,7 +105,6 @@ impl Session {
         out: &mut [u8],
         body: usize,
         load: Option<FrameList>,
-        question: bool,
     ) -> usize {
         let protection = shared.config.protection;
         let number = self.recovery.next_number();
@@ -123,7 +116,7 @@ impl Session {
         if load.is_some() {
             self.last_sent = now;
         }
-        self.recovery.on_sent(now, len, load.is_some(), question, load.unwrap_or(FrameList::EMPTY));
+        self.recovery.on_sent(now, len, load.is_some(), load.unwrap_or(FrameList::EMPTY));
         shared.counters.sent += 1;
         shared.counters.sent_bytes += len as u64;
         len

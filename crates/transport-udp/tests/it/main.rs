@@ -10,7 +10,6 @@ mod fuzz_flood;
 mod fuzz_seeds;
 mod liveness;
 mod patience;
-mod recovery;
 mod security;
 mod simulated;
 mod simulated_conformance;

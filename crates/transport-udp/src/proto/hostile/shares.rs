@@ -107,7 +107,7 @@ impl Trio {
         let header = Header { mode: Protection::Encrypted as u8, epoch, sender: INSIDER.0, number, length };
         datagram[..HEADER].copy_from_slice(&header.encode());
         let len = session.seal.seal(Protection::Encrypted, number, &mut datagram, HEADER + body);
-        session.recovery.on_sent(self.now, len, false, false, FrameList::EMPTY);
+        session.recovery.on_sent(self.now, len, false, FrameList::EMPTY);
         self.machines[0].handle(self.now, &mut datagram[..len]).unwrap();
     }
 
