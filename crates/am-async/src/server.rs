@@ -22,8 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// Requests of one peer whose replies wait for their tasks: each keeps a credit of the peer, which shall have some
-/// left for others.
+/// Requests of one peer whose replies wait for their tasks: each keeps a credit, of which some are for others.
 const HELD: u16 = 16;
 
 /// Cancellations that came before their requests, and are kept for them.
@@ -31,7 +30,6 @@ const EARLY: usize = 256;
 
 /// Tasks that are polled in one go.
 const TURN: usize = 256;
-
 /// Outlets of streams that are kept for others.
 const SPARE: usize = 256;
 
