@@ -73,8 +73,28 @@ pub(crate) struct Send {
     pub(super) failure: Option<Failure>,
 }
 
-#[cfg(test)]
 impl Send {
+    /// A message that waits for its turn.
+    fn new(to: u32, envelope: Envelope, mode: Mode, len: u64, lent: Option<Lent>, body: Body) -> Self {
+        let (stage, loan, grant, failure) = (Stage::Backlogged, None, None, None);
+        Self {
+            to,
+            envelope,
+            len,
+            mode,
+            lent,
+            loan,
+            body,
+            stage,
+            grant,
+            at: 0,
+            begun: false,
+            wanted: true,
+            failure,
+        }
+    }
+
+    #[cfg(test)]
     pub(super) fn owned(&self) -> Option<&[u8]> {
         match &self.body {
             Body::Owned(bytes) => Some(bytes),
@@ -177,23 +197,8 @@ impl Machine {
     /// Takes up a message.
     pub(crate) fn begin(&mut self, to: u32, envelope: Envelope, mode: Mode, bytes: Vec<u8>) -> Key {
         let (len, loan) = (bytes.len() as u64, self.lend(to, &bytes));
-        let (lent, body, stage) = (loan.as_ref().map(Loan::lent), Body::Owned(bytes), Stage::Backlogged);
-        let (grant, failure) = (None, None);
-        self.take_up(Send {
-            to,
-            envelope,
-            len,
-            mode,
-            lent,
-            loan,
-            body,
-            stage,
-            grant,
-            at: 0,
-            begun: false,
-            wanted: true,
-            failure,
-        })
+        let lent = loan.as_ref().map(Loan::lent);
+        self.take_up(Send { loan, ..Send::new(to, envelope, mode, len, lent, Body::Owned(bytes)) })
     }
 
     /// Takes up a message whose bytes are with the caller, who waits, and writes them once [`Machine::granted`]
@@ -206,22 +211,7 @@ impl Machine {
         len: u64,
         lent: Option<Lent>,
     ) -> Key {
-        let (loan, body, stage, grant, failure) = (None, Body::Lent, Stage::Backlogged, None, None);
-        self.take_up(Send {
-            to,
-            envelope,
-            len,
-            mode,
-            lent,
-            loan,
-            body,
-            stage,
-            grant,
-            at: 0,
-            begun: false,
-            wanted: true,
-            failure,
-        })
+        self.take_up(Send::new(to, envelope, mode, len, lent, Body::Lent))
     }
 
     fn take_up(&mut self, send: Send) -> Key {
