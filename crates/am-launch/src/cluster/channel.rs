@@ -343,13 +343,24 @@ impl Channel {
     /// # Errors
     /// [`ChannelError::TimedOut`] if that time is over.
     pub(crate) fn rest(&self, until: Instant) -> Result<(), ChannelError> {
+        self.rest_until(self.interest(), until).map(drop)
+    }
+
+    /// Sleeps until the other end takes more, at most until `until`, whatever it has said; returns whether it does.
+    ///
+    /// # Errors
+    /// [`ChannelError::TimedOut`] if that time is over.
+    pub(crate) fn rest_until_room(&self, until: Instant) -> Result<bool, ChannelError> {
+        self.rest_until(PollFlags::POLLOUT, until)
+    }
+
+    fn rest_until(&self, events: PollFlags, until: Instant) -> Result<bool, ChannelError> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ChannelError::TimedOut);
         }
         let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-        let _ = poll(&mut [PollFd::new(self.stream.as_fd(), self.interest())], timeout);
-        Ok(())
+        Ok(poll(&mut [PollFd::new(self.stream.as_fd(), events)], timeout).is_ok_and(|ready| ready > 0))
     }
 
     fn greet(&mut self) {

@@ -391,14 +391,16 @@ impl Link {
     }
 
     fn allgather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
-        // Whoever carries exchanges takes no more parts of one rank.
-        if self.open >= MOST_AHEAD {
-            return Err(ExchangeError::Ranks(ChannelError::TimedOut));
-        }
-        send_part(&*self.uplink, own).map_err(|error| self.lost(error.kind()))?;
-        self.open += 1;
         let since = Instant::now();
+        let mut sent = false;
         loop {
+            // Whoever carries exchanges takes no more parts of one rank. Results of those that this rank has given
+            // up on come first.
+            if !sent && self.open < MOST_AHEAD {
+                send_part(&*self.uplink, own).map_err(|error| self.lost(error.kind()))?;
+                self.open += 1;
+                sent = true;
+            }
             let parts = match self.limit.map(|limit| limit.saturating_sub(since.elapsed())) {
                 None => self.gathered.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(left) => self.gathered.recv_timeout(left),
@@ -412,7 +414,7 @@ impl Link {
             })?;
             self.open -= 1;
             // Otherwise they are those of an exchange that this rank has given up on.
-            if self.open == 0 {
+            if sent && self.open == 0 {
                 return Ok(parts);
             }
         }

@@ -101,12 +101,17 @@ fn open(channel: &mut Channel, until: Instant) -> Result<(), ChannelError> {
 fn flush(channel: &mut Channel, until: Instant) -> Result<(), ChannelError> {
     loop {
         // What waits for the other end's greeting needs that first.
-        channel.prove()?;
+        let proven = channel.prove()?;
         channel.push()?;
         if channel.queued() == 0 {
             return Ok(());
         }
-        channel.rest(until)?;
+        // What the other end has said stays unread, and would end every wait for it at once.
+        if proven {
+            channel.rest_until_room(until)?;
+        } else {
+            channel.rest(until)?;
+        }
     }
 }
 

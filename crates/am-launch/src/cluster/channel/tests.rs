@@ -185,6 +185,23 @@ fn a_message_may_be_as_long_as_a_frame() {
     });
 }
 
+/// An end that has said something and takes nothing wakes nobody who waits for it to take more.
+#[test]
+fn a_wait_for_room_does_not_end_at_words() {
+    let (mut server, mut client, until) = acquainted();
+    server.send(&"a word".to_owned());
+    server.push().unwrap();
+    client.rest(until).unwrap();
+    client.send(&"x".repeat(MOST - 4));
+    // The system stops taking bytes soon, but not always at the first look.
+    let slept = (0..1000).any(|_| {
+        client.push().unwrap();
+        assert!(client.queued() > 0, "a socket has room for a frame of the greatest length");
+        !client.rest_until_room(Instant::now() + Duration::from_millis(20)).unwrap()
+    });
+    assert!(slept, "words that nobody reads end every wait");
+}
+
 /// Ends of different versions must not take each other for strangers: who changes these bytes changes
 /// [`PROTOCOL`].
 #[test]
