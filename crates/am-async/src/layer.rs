@@ -438,19 +438,19 @@ impl<W: Send + 'static> Calls<W> {
             self.farewell = if deserted { FAREWELL } else { 0 };
         }
         let before = self.environment.shared.bell.enter();
-        let (mut advanced, mut blocked) = (false, false);
+        let (mut advanced, mut blocked, mut last) = (false, false, false);
         for round in 0..ROUNDS {
             self.environment.shared.bell.take();
-            let outcome = self.round(outbox, self.farewell == 1 && round == 0);
-            advanced |= outcome.0;
-            blocked = outcome.1;
-            // Whatever gives a further round something to do rings, frees room or leaves the server work.
-            if !self.environment.shared.bell.is_rung() && !self.room.is_freed() && !self.server.has_work() {
+            (last, blocked) = self.round(outbox, self.farewell == 1 && round == 0);
+            advanced |= last;
+            // What a round has sent or ended may let others go on, whose turn in the round was before.
+            let rung = self.environment.shared.bell.is_rung();
+            if !last && !rung && !self.room.is_freed() && !self.server.has_work() {
                 break;
             }
         }
         let rung = self.environment.shared.bell.leave(before);
-        self.more = blocked;
+        self.more = blocked || last;
         // No wait sleeps meanwhile.
         advanced |= self.farewell != 0;
         match (advanced | rung, blocked) {

@@ -128,6 +128,27 @@ fn one_way_calls_carry_their_deadline() {
     });
 }
 
+/// A long one-way call ends when its last part has been sent, and nothing comes back that lets others go on.
+#[test]
+fn the_end_of_a_one_way_call_lets_the_next_one_go() {
+    let methods = |methods: &mut Methods<Vec<Span>>| {
+        let note = methods.function("note", |seen: &mut Vec<Span>, _, bytes: Vec<u8>| {
+            seen.push(Span(bytes.len() as u64));
+            Ok::<_, Failure>(())
+        });
+        let seen = methods.function("seen", |seen: &mut Vec<Span>, _, ()| Ok::<_, Failure>(seen.len() as u64));
+        (note.unwrap(), seen.unwrap())
+    };
+    with_methods(2, CallConfig::new().calls(1), methods, |endpoint, (note, seen)| {
+        let caller = endpoint.caller();
+        for _ in 0..3 {
+            caller.one_way(Rank(1), note, &vec![0; 100_000]).unwrap();
+        }
+        let seen = endpoint.caller().timeout(Span::from_secs(60)).call(Rank(1), seen, &());
+        assert_eq!(seen.wait(endpoint), Ok(3));
+    });
+}
+
 #[test]
 fn a_retried_call_ends_with_its_callers_time() {
     let methods = |methods: &mut Methods<Vec<Span>>| {
