@@ -91,7 +91,7 @@ use crate::outcome::{HandlerOutcome, HandlerResult};
 use crate::payload::Payload;
 use crate::time::Instant;
 use crate::token::{Message, PendingReply, Token};
-use crate::transport::{Body, Category, Completion, Lane, Limits, PeerStatus, Resource};
+use crate::transport::{Body, Category, Completion, Lane, Lent, LentFault, Limits, PeerStatus, Resource};
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
@@ -491,6 +491,21 @@ impl<'a> Outbox<'a> {
     /// What is known of a peer, or `None` outside the job.
     pub fn status(&self, of: impl Destination) -> Option<PeerStatus> {
         self.sender.shape.peer(of.address()).map(|peer| self.link.status_of(peer))
+    }
+
+    /// Copies bytes that a peer's process lends. Does not block.
+    ///
+    /// # Errors
+    /// As [`Endpoint::read_lent`](crate::Endpoint::read_lent).
+    pub fn read_lent(
+        &mut self,
+        of: impl Destination,
+        lent: &Lent,
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<(), LentFault> {
+        let peer = self.sender.shape.peer(of.address()).ok_or(LentFault::Refused)?;
+        self.link.read_memory(peer, lent, at, out)
     }
 
     fn try_send<A: Arguments>(

@@ -6,6 +6,7 @@ use crate::error::MessageError;
 use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unsent, Wire};
 use am_core::layer::{Outbox, Progress};
 use am_core::slab::Key;
+use am_core::transport::{Lent, LentFault};
 use am_core::{
     Address, Category, Endpoint, Handlers, HasLayer, Lane, PeerStatus, PollError, Rank, RegisterError, Reply,
     ReplyError, Request, SendError, Transport, WaitError, WaitReason, Words,
@@ -42,9 +43,11 @@ impl Requests {
 }
 
 /// A request whose handle was dropped.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum DroppedHandle {
     Send(Key),
+    /// A send whose bytes were with a call that has unwound.
+    Lent(Key, Vec<u8>),
     Receive(Key),
     Aside(Key),
 }
@@ -159,16 +162,16 @@ impl Messages {
         })?;
         layer.progress(|messages, outbox| {
             messages.process_dropped();
-            let read = match std::mem::take(&mut messages.machine.part_read) {
-                true => Progress::Advanced,
-                false => Progress::Idle,
-            };
+            let read = if messages.machine.part_read { Progress::Advanced } else { Progress::Idle };
             if !messages.machine.has_work() {
+                messages.machine.part_read = false;
                 return Ok(read);
             }
             let endpoint = outbox.address().endpoint;
             let mut wire = OutboxWire { outbox, requests: messages.requests, endpoint };
-            Ok(messages.machine.advance(&mut wire)?.max(read))
+            let advanced = messages.machine.advance(&mut wire);
+            messages.machine.part_read = false;
+            Ok(advanced?.max(read))
         });
         layer.pending(|messages| messages.machine.has_work() || messages.dropped.any());
         Ok(Self {
@@ -203,6 +206,10 @@ impl Messages {
         for gone in self.dropped.take() {
             match gone {
                 DroppedHandle::Send(key) => self.machine.drop_send(key),
+                DroppedHandle::Lent(key, bytes) => {
+                    self.machine.adopt(key, &bytes);
+                    self.machine.drop_send(key);
+                }
                 DroppedHandle::Receive(key) => self.machine.drop_receive(key),
                 DroppedHandle::Aside(key) => self.machine.drop_aside(key),
             }
@@ -279,6 +286,10 @@ impl Wire for OutboxWire<'_, '_> {
 
     fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<SendError>> {
         self.outbox.try_request(self.address(to), self.requests.read, read.encode()).map_err(unsent)
+    }
+
+    fn read_lent(&mut self, from: u32, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.outbox.read_lent(self.address(from), lent, at, out)
     }
 
     fn longest_part(&self, to: u32, placed: bool) -> u64 {

@@ -56,8 +56,10 @@
 //! lies, and the call that waits for it reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)),
 //! into its buffer. The system has to permit it (`kernel.yama.ptrace_scope` is 0, and no filter of system calls
 //! forbids `process_vm_readv`); otherwise messages are written as above. A send is over when the receiver has read
-//! the message, so that it takes a call of the receiver that waits or polls. Where the receiver waits without a
-//! buffer ([`request::wait_any`] and the like) the message is written.
+//! the message, so that it takes a call of the receiver that waits or polls. A message that is announced while
+//! the receiver waits for something else, as in a blocking send or in [`request::wait_any`], is soon read into
+//! memory of its own: [`ReceiveRequest::wait`] hands that out, [`ReceiveRequest::wait_into`] copies once more. An
+//! immediate send copies its bytes first, and at most 64 messages are lent at once; others are written.
 //!
 //! Messages that nobody has asked for take memory of the receiver, which each sender accounts for
 //! ([`MessageConfig::unexpected`]): without room a sender announces a message instead, and without room for

@@ -3,14 +3,17 @@
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
-use crate::layer::{self, Awaited, Messages};
-use crate::machine::{ANY, Block, Envelope, Found, MessageInfo, Mode, Readable, Selector, Taken, zeroes};
+use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
+use crate::machine::{
+    ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Taken, place_of, values_in, zeroes,
+};
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
 use am_core::transport::{LentFault, Loan};
 use am_core::zerocopy::IntoBytes;
 use am_core::{Address, Category, Endpoint, HasLayer, Lane, Rank, SendError, Transport};
 use am_pgas::pointer::Element;
+use std::sync::Arc;
 
 /// A message that is about to be sent: whom to, what it is matched by, and how.
 #[derive(Clone, Copy)]
@@ -23,14 +26,54 @@ pub(crate) struct Outgoing {
 /// Looks at the network before a wait becomes one that may sleep, where it does not at once.
 const SPINS: u32 = 64;
 
-/// Bytes of a lent message that are read between two looks at the network.
-const PIECE: usize = 1 << 20;
-
 /// What sending a message has come to so far.
 pub(crate) enum Begun {
     Sent,
     /// It is under way, with its bytes or without, which the receiver may read for as long as there is a loan.
     UnderWay(Key, Option<Loan>),
+}
+
+/// A posted receive whose call has nothing else that owns it: goes where the call unwinds.
+struct CallReceive<'d> {
+    key: Option<Key>,
+    dropped: &'d Dropped,
+}
+
+impl CallReceive<'_> {
+    /// The call ends as calls do.
+    fn ends(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for CallReceive<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.dropped.push(DroppedHandle::Receive(key));
+        }
+    }
+}
+
+/// A message whose bytes are with the call that sends it: where that unwinds, it goes on by itself.
+struct CallSend<'b> {
+    key: Option<Key>,
+    bytes: &'b [u8],
+    dropped: Arc<Dropped>,
+}
+
+impl CallSend<'_> {
+    /// The call ends as calls do.
+    fn ends(mut self) {
+        self.key = None;
+    }
+}
+
+impl Drop for CallSend<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.dropped.push(DroppedHandle::Lent(key, self.bytes.to_vec()));
+        }
+    }
 }
 
 impl Communicator {
@@ -88,7 +131,8 @@ impl Communicator {
         Ok(Begun::UnderWay(machine.begin_lent(to.0, envelope, mode, bytes.len() as u64, lent), loan))
     }
 
-    /// Finds out whether memory of a peer can be read, if that is not known yet.
+    /// Finds out whether memory of a peer can be read, if that is not known yet: all have joined by now, so that
+    /// the answer is final.
     fn ask_for_access<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
         if !endpoint.layer_unscheduled::<Messages>().machine.knows_access(rank) {
             let readable =
@@ -195,6 +239,8 @@ impl Communicator {
         bytes: &[u8],
         mut meanwhile: impl FnMut(&mut Endpoint<T, S>),
     ) -> Result<(), MessageError> {
+        let dropped = Arc::clone(&endpoint.layer_unscheduled::<Messages>().dropped);
+        let call = CallSend { key: Some(key), bytes, dropped };
         let waited = layer::wait(endpoint, Awaited::One(to), |endpoint| {
             meanwhile(endpoint);
             if endpoint.layer_unscheduled::<Messages>().machine.granted(key) {
@@ -202,6 +248,7 @@ impl Communicator {
             }
             Ok(endpoint.layer_unscheduled::<Messages>().machine.take_sent(key))
         });
+        call.ends();
         // Before the caller may change its bytes.
         drop(loan);
         let sent = waited.inspect_err(|_| {
@@ -381,7 +428,10 @@ impl Communicator {
                 let read = endpoint.read_placed(offset + from as u64, &mut out[from..len]);
                 read.expect("staging lies inside the segment");
             }
-            None => out[from..len].copy_from_slice(&taken.bytes[from..len]),
+            None => {
+                let bytes = taken.place.as_ref().map_or(&taken.bytes[..], |place| place.bytes());
+                out[from..len].copy_from_slice(&bytes[from..len]);
+            }
         }
         let status = self.status(taken.info);
         self.give_back(endpoint, taken);
@@ -463,6 +513,7 @@ impl Communicator {
         mut copied: usize,
     ) -> Result<Status, MessageError> {
         let capacity = out.len() as u64;
+        let call = CallReceive { key: Some(key), dropped: &self.shared.dropped };
         let taken = self.finish_receive(endpoint, selector, key, (kind, capacity), |endpoint| {
             if Self::read_lent(endpoint, key, out, &mut copied) {
                 return true;
@@ -477,6 +528,7 @@ impl Communicator {
             }
             false
         });
+        call.ends();
         match taken {
             Ok(taken) => Ok(self.copy_out(endpoint, taken, out, copied)),
             Err(error) => {
@@ -526,6 +578,7 @@ impl Communicator {
         expected: (ElementType, u64),
     ) -> Result<(Vec<V>, Status), MessageError> {
         let (mut values, mut read) = (Vec::new(), 0);
+        let call = CallReceive { key: Some(key), dropped: &self.shared.dropped };
         let taken = self.finish_receive(endpoint, selector, key, expected, |endpoint| {
             let message = endpoint.layer_unscheduled::<Messages>().machine.readable(key);
             let Some(len) = message.and_then(|message| usize::try_from(message.len).ok()) else { return false };
@@ -534,7 +587,9 @@ impl Communicator {
             }
             // Without room it comes otherwise, and the error is told then.
             Self::read_lent(endpoint, key, values.as_mut_bytes(), &mut read)
-        })?;
+        });
+        call.ends();
+        let taken = taken?;
         if read == 0 {
             return self.values(endpoint, taken);
         }
@@ -545,8 +600,14 @@ impl Communicator {
     fn values<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        taken: Taken,
+        mut taken: Taken,
     ) -> Result<(Vec<V>, Status), MessageError> {
+        if let Some(place) = taken.place.take() {
+            match values_in(place) {
+                Ok(values) => return Ok((values, self.status(taken.info))),
+                Err(place) => taken.place = Some(place),
+            }
+        }
         let (bytes, size) = (taken.info.len as usize, size_of::<V>().max(1));
         let Some(mut values) = zeroes(V::new_zeroed(), bytes / size) else {
             let MessageInfo { from, tag, len, .. } = taken.info;
@@ -575,6 +636,10 @@ impl Communicator {
         let selector = self.selector(source.into(), tag.into())?;
         let (kind, capacity) = (ElementType::of::<V>(), (most as u64).saturating_mul(size_of::<V>() as u64));
         let key = self.post(endpoint, selector, kind, capacity)?;
+        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
+        if machine.is_long(capacity) {
+            machine.set_make(key, place_of::<V>);
+        }
         Ok(ReceiveRequest::new(self, selector, key, capacity))
     }
 
@@ -606,6 +671,7 @@ impl Communicator {
         (kind, into): (ElementType, &mut [u8]),
     ) -> Result<Status, MessageError> {
         let key = self.post(endpoint, selector, kind, into.len() as u64)?;
+        let call = CallReceive { key: Some(key), dropped: &self.shared.dropped };
         let mut read = 0;
         let sent = Self::begin(endpoint, outgoing, bytes, true).and_then(|begun| match begun {
             Begun::Sent => Ok(()),
@@ -616,6 +682,7 @@ impl Communicator {
                 })
             }
         });
+        call.ends();
         if let Err(error) = sent {
             endpoint.layer_mut::<Messages>().machine.drop_receive(key);
             return Err(error);

@@ -12,7 +12,8 @@ use crate::supervision;
 use crate::time::Instant;
 use crate::token::{Abandoned, Message, PendingReply, send};
 use crate::transport::{
-    Body, Category, Lane, Limits, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Transport,
+    Body, Category, Lane, Lent, LentFault, Limits, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath,
+    RequestHeader, Transport,
 };
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub(crate) trait Link {
     fn time(&self) -> Instant;
     fn wake(&mut self, peer: Peer);
     fn losses_so_far(&self) -> u32;
+    fn read_memory(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
 }
 
 impl<T: Transport> Link for T {
@@ -67,6 +69,10 @@ impl<T: Transport> Link for T {
     #[inline]
     fn losses_so_far(&self) -> u32 {
         self.losses()
+    }
+
+    fn read_memory(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.read_lent(of, lent, at, out)
     }
 }
 

@@ -6,13 +6,15 @@
 //! the memory by a message of its peer, so that what the message says is checked: a wrong address is an error of
 //! the read. The lender does not know when its memory is being read, and may need it back before a reader says
 //! that it is done, as after a time-out. So beside the bytes lies a word, the *proof*, which changes before the
-//! loan ends: bytes that were read before a look at an unchanged proof are those that were lent. The same word
-//! tells the lender's process from a later one of the same number.
+//! loan ends: bytes that were read before a look at an unchanged proof are those that were lent. Loans of all
+//! lenders of a process have different proofs, counted from a number that each process draws, so that the same
+//! word tells one lender from another and the lender's process from a later one of the same number.
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+use std::sync::{Arc, OnceLock};
 
 /// Where bytes lie that a process lends, in that process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +24,7 @@ pub struct Lent {
     pub address: u64,
     /// The address of the proof, a 64-bit word.
     pub proof_at: u64,
-    /// Tells this loan from others of its lender.
+    /// Tells this loan from others of its process.
     pub ticket: u32,
 }
 
@@ -47,6 +49,9 @@ pub enum LentFault {
     /// the peer is gone.
     #[error("the peer's memory cannot be read by this process")]
     Refused,
+    /// The system could not do it this time, as without memory for it.
+    #[error("the system could not read the peer's memory this time")]
+    Failed,
     /// There is no such memory.
     #[error("the peer's process has no memory where it said that it lends some")]
     NoMemory,
@@ -61,13 +66,21 @@ pub struct Lender {
     /// Zero where nothing is lent.
     proofs: Arc<[AtomicU64]>,
     next: usize,
-    ticket: u32,
+}
+
+/// The ticket of this process's next loan.
+fn next_ticket() -> u32 {
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    // A later process of this one's number that lends at the same addresses is not to count the same.
+    let next = NEXT.get_or_init(|| AtomicU32::new(RandomState::new().hash_one(()) as u32));
+    // Relaxed: tickets only have to differ.
+    next.fetch_add(1, Relaxed)
 }
 
 impl Lender {
     /// For at most `most` loans at once. Allocates.
     pub fn new(most: usize) -> Self {
-        Self { proofs: (0..most).map(|_| AtomicU64::new(0)).collect(), next: 0, ticket: 0 }
+        Self { proofs: (0..most).map(|_| AtomicU64::new(0)).collect(), next: 0 }
     }
 
     /// Lends bytes for as long as the loan lives: whoever drops it before the bytes change or are freed, also
@@ -77,10 +90,10 @@ impl Lender {
         let places = (0..self.proofs.len()).map(|place| (self.next + place) % self.proofs.len());
         // Relaxed: a place that is found free was freed by this thread, or is seen as free later.
         let place = places.into_iter().find(|place| self.proofs[*place].load(Relaxed) == 0)?;
-        (self.next, self.ticket) = (place + 1, self.ticket.wrapping_add(1));
+        self.next = place + 1;
         let proof = &self.proofs[place];
         let address = |pointer: *const u8| pointer.expose_provenance() as u64;
-        let lent = Lent::new(address(bytes.as_ptr()), address(proof.as_ptr().cast()), self.ticket);
+        let lent = Lent::new(address(bytes.as_ptr()), address(proof.as_ptr().cast()), next_ticket());
         // Readers learn of it by a message.
         proof.store(lent.proof(), SeqCst);
         Some(Loan { proofs: Arc::clone(&self.proofs), place, lent })
@@ -137,5 +150,18 @@ mod tests {
         assert_eq!((third.lent().proof_at, third.lent().address), (earlier.proof_at, earlier.address));
         assert_ne!(third.lent().proof(), earlier.proof());
         assert!(Lender::new(0).lend(&bytes).is_none());
+    }
+
+    #[test]
+    fn lenders_have_no_proof_in_common() {
+        let loans = |_| {
+            let mut lender = Lender::new(3);
+            let loans: Vec<_> = (0..3).map_while(|_| lender.lend(&[7])).collect();
+            loans.iter().map(|loan| loan.lent().proof()).collect::<Vec<_>>()
+        };
+        let mut proofs: Vec<u64> = (0..3).flat_map(loans).collect();
+        proofs.sort_unstable();
+        proofs.dedup();
+        assert_eq!(proofs.len(), 9);
     }
 }

@@ -7,6 +7,7 @@ use super::sending::{Body, Grant, Stage};
 use crate::config::Protocol;
 use am_core::layer::Progress;
 use am_core::slab::Key;
+use am_core::transport::{Lent, LentFault};
 use std::ops::Range;
 
 /// Something to be sent to a peer.
@@ -59,6 +60,9 @@ pub(crate) trait Wire {
     -> Result<(), Unsent<Self::Error>>;
 
     fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<Self::Error>>;
+
+    /// Copies bytes that a peer lends, from a byte on.
+    fn read_lent(&mut self, from: u32, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
 
     /// The most bytes of a part.
     fn longest_part(&self, to: u32, placed: bool) -> u64;
@@ -138,7 +142,7 @@ impl Machine {
     /// Sends what is to be sent, as far as there is room.
     pub(crate) fn advance<W: Wire>(&mut self, wire: &mut W) -> Result<Progress, W::Error> {
         // While a call may come that reads what is lent, nobody sleeps.
-        let awaits = !self.unread.is_empty() && self.awaits_readers();
+        let awaits = !self.unread.is_empty() && self.await_readers(wire);
         let mut progress = if awaits { Progress::Advanced } else { Progress::Idle };
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };

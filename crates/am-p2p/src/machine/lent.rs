@@ -2,21 +2,28 @@
 //!
 //! A sender whose memory its receiver can read, as far as both know, announces where a long message lies. The
 //! receiver reads it into the buffer of the call that waits for it, and says so (ACK). Where no call reads it for
-//! a while, or the read fails, the message takes the way of other announced messages: the sender hears where to
+//! a while, since the program waits for something else, it is read into memory of its own, which the receive hands
+//! out. Where the read fails, the message takes the way of other announced messages: the sender hears where to
 //! write it (CTS). A message whose loan has ended is an error of the read.
 
-use super::Machine;
 use super::control::{Control, Credit, Offer};
+use super::place::place_of;
 use super::receiving::Stage;
+use super::{Machine, Wire};
 use crate::config::Protocol;
 use am_core::slab::Key;
-use am_core::transport::{Lent, Loan};
+use am_core::transport::{Lent, LentFault, Loan};
 
 /// Messages that are lent at once at most; others are written.
 pub(super) const LOANS: usize = 64;
 
-/// Turns of [`Machine::advance`] after which messages that no call reads are written by their senders instead.
-const PATIENCE: u32 = 16;
+/// Bytes that are read between two looks at the network.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// How long messages wait for calls that read them: [`TURN`] for each turn of [`Machine::advance`], less where a
+/// call has read a part of another message since the one before.
+const PATIENCE: u32 = 16 * TURN;
+const TURN: u32 = 16;
 
 /// A message that its receiver may read.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +75,14 @@ impl Machine {
         true
     }
 
-    /// The message of a receive, while it may be read.
+    /// The message of a receive that a call may read into its buffer.
     pub(crate) fn readable(&self, key: Key) -> Option<Readable> {
+        let has_place = self.receives.get(key)?.place.is_some();
+        self.lent_to(key).filter(|_| !has_place)
+    }
+
+    /// The message of a receive that lies in its sender's memory.
+    fn lent_to(&self, key: Key) -> Option<Readable> {
         let receive = self.receives.get(key).filter(|receive| receive.stage == Stage::Moving)?;
         receive.lent.map(|(_, lent)| Readable { from: receive.from, len: receive.len, lent })
     }
@@ -109,6 +122,7 @@ impl Machine {
             return;
         };
         let (Some((send, _)), from) = (receive.lent.take(), receive.from) else { return };
+        (receive.place, receive.arrived) = (None, 0);
         let peer = self.peer(from);
         if refused {
             self.peers[peer].readable = Some(false);
@@ -127,24 +141,51 @@ impl Machine {
         true
     }
 
-    /// Whether messages wait for calls that read them; those that have waited for long are written.
-    pub(super) fn awaits_readers(&mut self) -> bool {
+    /// Whether messages wait for calls that read them. When they have waited for long, a part of the first is
+    /// read.
+    pub(super) fn await_readers<W: Wire>(&mut self, wire: &mut W) -> bool {
         while let Some(key) = self.unread.front()
-            && self.readable(*key).is_none()
+            && self.lent_to(*key).is_none()
         {
             self.unread.pop_front();
         }
-        if self.unread.is_empty() {
-            return false;
+        let Some(first) = self.unread.front().copied() else { return false };
+        if self.patience < PATIENCE {
+            self.patience += if self.part_read { 1 } else { TURN };
+        } else {
+            self.read_part(first, wire);
         }
-        self.patience += 1;
-        if self.patience <= PATIENCE {
-            return true;
+        true
+    }
+
+    /// Reads a part of a message into memory of its own.
+    fn read_part<W: Wire>(&mut self, key: Key, wire: &mut W) {
+        let Some(receive) = self.receives.get_mut(key) else { return };
+        let (Some((_, lent)), from, at, make) = (receive.lent, receive.from, receive.arrived, receive.make) else {
+            return;
+        };
+        let len = usize::try_from(receive.len).ok();
+        let made = |len| make.and_then(|make| make(len)).or_else(|| place_of::<u8>(len));
+        let Some(mut place) = receive.place.take().or_else(|| len.and_then(made)) else {
+            // There is no memory, or there is some of the segment.
+            return self.cannot_read(key, false);
+        };
+        let bytes: &mut [u8] = place.bytes_mut();
+        let part = at as usize..bytes.len().min(at as usize + PIECE);
+        let (end, over) = (part.end, part.end == bytes.len());
+        match wire.read_lent(from, &lent, at, &mut bytes[part]) {
+            Ok(()) => {
+                let receive = self.receive_mut(key);
+                (receive.place, receive.arrived) = (Some(place), end as u64);
+                if over {
+                    self.begin_reading(key);
+                    if let Some((to, ack, _)) = self.has_read(key) {
+                        self.send_later(to, ack);
+                    }
+                }
+            }
+            Err(fault) => self.cannot_read(key, fault == LentFault::Refused),
         }
-        while let Some(key) = self.unread.front().copied() {
-            self.cannot_read(key, false);
-        }
-        false
     }
 
     /// The message that is lent so: what it is called, and its bytes unless its caller has them.
@@ -152,5 +193,11 @@ impl Machine {
     pub(super) fn lent_message(&self, lent: &Lent) -> Option<(Key, Option<&[u8]>)> {
         let (key, send) = self.sends.iter().find(|(_, send)| send.lent == Some(*lent))?;
         Some((key, send.owned()))
+    }
+
+    /// The messages of receives that lie in their senders' memory.
+    #[cfg(test)]
+    pub(super) fn lent_to_receives(&self) -> Vec<(u32, Lent)> {
+        self.receives.iter().filter_map(|(_, receive)| Some((receive.from, receive.lent?.1))).collect()
     }
 }

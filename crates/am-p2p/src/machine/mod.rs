@@ -16,6 +16,7 @@
 //! | `ending` | lost peers and freed communicators |
 //! | `staging` | memory that messages are written to |
 //! | `lent` | messages that their receivers read in the senders' memory |
+//! | `place` | memory that they are read into while no call waits that has some |
 //!
 //! # Why an advertisement meets the right message
 //!
@@ -41,6 +42,7 @@ mod lent;
 #[cfg(test)]
 mod model;
 mod peers;
+mod place;
 mod receiving;
 #[cfg(test)]
 mod scenarios;
@@ -52,7 +54,8 @@ pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
 pub(crate) use control::{Control, Credit, Envelope, Part, Read};
 pub(crate) use direct::Found;
-pub(crate) use lent::Readable;
+pub(crate) use lent::{PIECE, Readable};
+pub(crate) use place::{place_of, values_in};
 pub(crate) use receiving::{MessageInfo, Taken};
 pub(crate) use sending::Mode;
 pub(crate) use staging::Block;
@@ -173,7 +176,7 @@ pub(crate) struct Machine {
     unexpected: Chains,
     staging: Staging,
     lender: Lender,
-    /// Receives whose messages wait for calls that read them, and turns since the first of them came.
+    /// Receives whose messages wait for calls that read them, and how long the first of them has waited.
     unread: VecDeque<Key>,
     patience: u32,
     /// A part of a message has been read since the last step: whoever reads is not to sleep before the next.

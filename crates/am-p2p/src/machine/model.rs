@@ -6,7 +6,7 @@ use super::*;
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::layer::Progress;
-use am_core::transport::Loan;
+use am_core::transport::{Lent, LentFault, Loan};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +37,8 @@ pub(super) const LINK: usize = 5;
 pub(super) struct Network {
     ranks: usize,
     links: Vec<VecDeque<Packet>>,
+    /// What senders lend, by their ranks and tickets.
+    lent: BTreeMap<(u32, u32), Vec<u8>>,
 }
 
 impl Network {
@@ -80,6 +82,12 @@ impl Wire for Port<'_> {
 
     fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<()>> {
         self.put(to, Packet::Read(Read::decode(read.encode())))
+    }
+
+    fn read_lent(&mut self, from: u32, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        let bytes = self.network.lent.get(&(from, lent.ticket)).ok_or(LentFault::Withdrawn)?;
+        out.copy_from_slice(&bytes[at as usize..][..out.len()]);
+        Ok(())
     }
 
     fn longest_part(&self, _: u32, placed: bool) -> u64 {
@@ -169,7 +177,11 @@ impl Play {
             random,
             ordered,
             programs: ranks,
-            network: Network { ranks, links: (0..ranks * ranks).map(|_| VecDeque::new()).collect() },
+            network: Network {
+                ranks,
+                links: (0..ranks * ranks).map(|_| VecDeque::new()).collect(),
+                lent: BTreeMap::new(),
+            },
             machines: (0..ranks).map(machine).collect(),
             ranks: (0..ranks).map(rank).collect(),
             messages: BTreeMap::new(),
@@ -326,13 +338,7 @@ impl Play {
             if self.below(8) != 0 {
                 continue;
             }
-            let bytes = self.machines[from as usize].lent_message(&lent).map(|(send, owned)| match owned {
-                Some(bytes) => bytes.to_vec(),
-                None => {
-                    let theirs = self.ranks[from as usize].lent.iter().find(|(key, _)| *key == send);
-                    theirs.expect("its caller waits").1.clone()
-                }
-            });
+            let bytes = self.lent_by(from, &lent);
             let machine = &mut self.machines[me as usize];
             machine.begin_reading(key);
             let Some(bytes) = bytes else {
@@ -350,9 +356,24 @@ impl Play {
         }
     }
 
+    /// What a rank lends so, if it still does.
+    fn lent_by(&self, from: u32, lent: &Lent) -> Option<Vec<u8>> {
+        self.machines[from as usize].lent_message(lent).map(|(send, owned)| match owned {
+            Some(bytes) => bytes.to_vec(),
+            None => {
+                let theirs = self.ranks[from as usize].lent.iter().find(|(key, _)| *key == send);
+                theirs.expect("its caller waits").1.clone()
+            }
+        })
+    }
+
     /// Takes what is over, and sends what can be.
     pub(super) fn advance(&mut self, me: u32) -> bool {
         self.read(me);
+        self.network.lent.clear();
+        for (from, lent) in self.machines[me as usize].lent_to_receives() {
+            self.network.lent.extend(self.lent_by(from, &lent).map(|bytes| ((from, lent.ticket), bytes)));
+        }
         let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
         let mut port = Port { network: &mut self.network, me };
         let mut done = machine.advance(&mut port).unwrap() == Progress::Advanced;
@@ -387,7 +408,8 @@ impl Play {
                     asked.key = Key::from_u64(u64::MAX - rank.calls);
                     machine.name_direct(asked.key);
                     out.truncate(info.len as usize);
-                    let taken = Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None };
+                    let taken =
+                        Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None, place: None };
                     self.brought.insert((me, asked.key), (asked, taken, out));
                     done = true;
                 }
@@ -398,7 +420,10 @@ impl Play {
             let asked = rank.asked.swap_remove(index);
             let bytes = match taken.staged {
                 Some(Block { offset, .. }) => rank.segment[offset as usize..][..taken.info.len as usize].to_vec(),
-                None => rank.read.remove(&asked.key).unwrap_or_else(|| std::mem::take(&mut taken.bytes)),
+                None => match &taken.place {
+                    Some(place) => place.bytes().to_vec(),
+                    None => rank.read.remove(&asked.key).unwrap_or_else(|| std::mem::take(&mut taken.bytes)),
+                },
             };
             taken.staged.into_iter().for_each(|block| machine.release(block));
             if taken.cancelled {
@@ -703,6 +728,7 @@ fn lost_and_freed_leave_nothing() {
                 rank.asked.iter().for_each(|asked| machine.drop_receive(asked.key));
                 play.ranks[other].segment = rank.segment;
             }
+            play.network.lent.clear();
             // Each takes what the other still has for it.
             for _ in 0..400 {
                 for (from, to) in [(0, 1), (1, 0), (0, 0), (1, 1)] {

@@ -4,6 +4,7 @@ use super::advance::Item;
 use super::chains::Selector;
 use super::control::{Control, Credit, Envelope, KIND, Offer, Part, SHORT};
 use super::peers::OutOfOrder;
+use super::place::{MakePlace, Place};
 use super::sending::units;
 use super::staging::Block;
 use super::unexpected::Content;
@@ -75,6 +76,9 @@ pub(crate) struct Receive {
     pub(super) reading: Option<Reading>,
     /// What its message is called at its sender, and where it lies, while it may be read there.
     pub(super) lent: Option<(Key, Lent)>,
+    /// Memory that it is read into while no call waits for it that has some, and what makes this.
+    pub(super) place: Option<Box<dyn Place>>,
+    pub(super) make: Option<MakePlace>,
     pub(super) wanted: bool,
     pub(super) failure: Option<Failure>,
 }
@@ -123,9 +127,10 @@ pub(crate) struct Taken {
     pub(crate) info: MessageInfo,
     pub(crate) cancelled: bool,
     pub(crate) failure: Option<Failure>,
-    /// The bytes, unless they are in the segment.
+    /// The bytes, unless they are in the segment, or were read into memory of their own.
     pub(crate) bytes: Vec<u8>,
     pub(crate) staged: Option<Block>,
+    pub(crate) place: Option<Box<dyn Place>>,
 }
 
 impl Machine {
@@ -151,6 +156,8 @@ impl Machine {
             cancelling: false,
             reading: None,
             lent: None,
+            place: None,
+            make: None,
             wanted: true,
             failure: None,
         };
@@ -184,6 +191,13 @@ impl Machine {
             self.advertise(key);
         }
         key
+    }
+
+    /// Says what memory for the message of a receive is made of, where it is read while no call waits for it.
+    pub(crate) fn set_make(&mut self, key: Key, make: MakePlace) {
+        if let Some(receive) = self.receives.get_mut(key) {
+            receive.make = Some(make);
+        }
     }
 
     /// Adds a receive to those that are posted.
@@ -643,12 +657,13 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
-    /// Copies out the message of a receive that is over and well, unless it is in the segment; its entry goes.
+    /// Copies out the message of a receive that is over and well, if the entry has its bytes; it goes.
     /// `None`, and nothing has changed, otherwise.
     #[inline]
     pub(crate) fn take_copied(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
         let receive = self.receives.get_mut(key)?;
-        if receive.stage != Stage::Done || receive.failure.is_some() || receive.staged.is_some() {
+        let elsewhere = receive.staged.is_some() || receive.place.is_some();
+        if receive.stage != Stage::Done || receive.failure.is_some() || elsewhere {
             return None;
         }
         let (info, len) = (receive.info(), receive.len as usize);
@@ -671,15 +686,15 @@ impl Machine {
             // Its sender has not been heard yet, and may write where it was told to.
             receive.wanted = false;
             let failure = receive.failure;
-            return Some(Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None });
+            return Some(Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None, place: None });
         }
         let receive = self.receives.remove(key)?;
         let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
-        let (failure, mut bytes, staged) = (receive.failure, receive.bytes, receive.staged);
+        let (failure, mut bytes, staged, place) = (receive.failure, receive.bytes, receive.staged, receive.place);
         if receive.is_short {
             bytes = self.buffer();
             bytes.extend_from_slice(&receive.short[..info.len as usize]);
         }
-        Some(Taken { info, cancelled, failure, bytes, staged })
+        Some(Taken { info, cancelled, failure, bytes, staged, place })
     }
 }

@@ -5,6 +5,7 @@ use super::control::Offer;
 use super::model::{LINK, Packet, Play};
 use super::*;
 use am_core::layer::Progress;
+use am_core::transport::{Lent, LentFault};
 
 #[test]
 fn a_receive_posted_during_a_revocation_gets_its_message() {
@@ -223,6 +224,10 @@ impl Wire for Failing {
 
     fn read(&mut self, _: u32, _: &Read) -> Result<(), Unsent<()>> {
         Err(Unsent::Failed(()))
+    }
+
+    fn read_lent(&mut self, _: u32, _: &Lent, _: u64, _: &mut [u8]) -> Result<(), LentFault> {
+        Err(LentFault::Failed)
     }
 
     fn longest_part(&self, _: u32, _: bool) -> u64 {

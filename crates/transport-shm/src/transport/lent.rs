@@ -4,6 +4,10 @@
 //! filter of system calls forbids it. Each peer is asked about once. Its process is the one that joined: the
 //! number that it wrote then, whose start time is compared, is not read again. A later process of the number has
 //! no proof of a loan ([`Lent`]).
+//!
+//! The bytes have to be read before the proof is. The system copies the parts of a call in their order, and lets
+//! go of the pages of one, by an atomic operation that orders what is around it, before it takes those of the
+//! next; its documentation promises neither.
 
 use super::Shm;
 use crate::job::status;
@@ -67,12 +71,22 @@ impl Shm {
             Ok(read) if read != len + PROOF => Err(LentFault::NoMemory),
             Ok(_) if u64::from_ne_bytes(proof) == lent.proof() => Ok(()),
             Ok(_) => Err(LentFault::Withdrawn),
-            Err(Errno::EFAULT | Errno::EINVAL) => Err(LentFault::NoMemory),
-            Err(_) => {
-                // It is gone, or what was permitted is not any more.
+            Err(error) => Err(self.note_fault(of, error)),
+        }
+    }
+
+    /// What an error of the system means, and whether it is asked again about the peer.
+    #[cold]
+    fn note_fault(&mut self, of: Peer, error: Errno) -> LentFault {
+        match error {
+            Errno::EFAULT | Errno::EINVAL => LentFault::NoMemory,
+            // It is gone, or what was permitted is not any more.
+            Errno::ESRCH | Errno::EPERM | Errno::EACCES | Errno::ENOSYS => {
                 self.processes.0.insert(of.0, None);
-                Err(LentFault::Refused)
+                LentFault::Refused
             }
+            // As without memory for the call itself.
+            _ => LentFault::Failed,
         }
     }
 }
@@ -133,10 +147,23 @@ mod tests {
             assert_eq!(read(address, nowhere, ticket, 0), Err(LentFault::NoMemory));
         }
         assert_eq!(read(address, proof_at, ticket, u64::MAX), Err(LentFault::NoMemory));
-        assert_eq!(read(address, proof_at, ticket + 1, 0), Err(LentFault::Withdrawn));
+        assert_eq!(read(address, proof_at, ticket.wrapping_add(1), 0), Err(LentFault::Withdrawn));
         assert_eq!(read(address, address, ticket, 0), Err(LentFault::Withdrawn));
         // It is still a peer whose memory is read.
         assert_eq!(read(address, proof_at, ticket, 0), Ok(()));
+    }
+
+    #[test]
+    fn errors_that_pass_close_no_way() {
+        let (_job, mut reader, _lender) = pair();
+        assert!(reader.reads_lent(OTHER));
+        for (error, fault) in [(Errno::ENOMEM, LentFault::Failed), (Errno::EFAULT, LentFault::NoMemory)] {
+            assert_eq!((reader.note_fault(OTHER, error), reader.reads_lent(OTHER)), (fault, true));
+        }
+        assert_eq!(
+            (reader.note_fault(OTHER, Errno::EPERM), reader.reads_lent(OTHER)),
+            (LentFault::Refused, false)
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Long two-sided messages are read by their receivers in the memory of their senders.
 
-use am_core::{Endpoint, Handlers, LossCause, Rank, Span, WaitError};
-use am_p2p::request::wait_any;
+use am_core::{Endpoint, Handlers, LossCause, Payload, Rank, Request, Span, WaitError};
+use am_p2p::request::{wait_all, wait_any};
 use am_p2p::{ANY_SOURCE, Communicator, Counts, MessageConfig, MessageError, Messages, P2p, Protocol};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use transport_shm::{Job, JobConfig, JoinOptions, Shm};
 
 type Ranks = Endpoint<Shm, P2p>;
@@ -12,6 +14,11 @@ const LEN: usize = 100_000;
 
 /// Runs ranks as threads of this process.
 fn run(ranks: u32, config: MessageConfig, work: impl Fn(Ranks, Communicator) + Sync) {
+    run_with_panic(ranks, config, |endpoint, world, _| work(endpoint, world));
+}
+
+/// Ranks with a handler that panics.
+fn run_with_panic(ranks: u32, config: MessageConfig, work: impl Fn(Ranks, Communicator, Request<()>) + Sync) {
     let job = Job::create(&JobConfig::new(ranks)).expect("memory is there");
     std::thread::scope(|scope| {
         for rank in 0..ranks {
@@ -19,11 +26,13 @@ fn run(ranks: u32, config: MessageConfig, work: impl Fn(Ranks, Communicator) + S
             scope.spawn(move || {
                 let mut handlers = Handlers::new();
                 let p2p = P2p::register_with(&mut handlers, config).unwrap();
+                let panic = |_: &mut P2p, _, (), _: Payload<'_>| panic!("a handler of the program");
+                let panic = handlers.one_way("panic", panic).unwrap();
                 let shm = job.join_with(rank, JoinOptions::default().segment_bytes(1 << 20)).unwrap();
                 let mut endpoint = Endpoint::attach(shm, handlers, p2p).unwrap();
                 endpoint.set_timeout(Span::from_secs(20));
                 let world = Communicator::world(&mut endpoint).unwrap();
-                work(endpoint, world);
+                work(endpoint, world, panic);
             });
         }
     });
@@ -136,21 +145,157 @@ fn memory_that_was_taken_back_is_not_read() {
     });
 }
 
+/// Waits that have no buffer for a message read it all the same.
 #[test]
-fn messages_that_no_call_reads_are_written() {
+fn every_wait_reads() {
     pair(|endpoint, world| {
         let sent = values(LEN, 4);
         if world.rank() == 0 {
-            world.send(endpoint, 1, 3, &sent).unwrap();
+            (0..3).for_each(|tag| world.send(endpoint, 1, tag, &sent).unwrap());
             let Counts { lent, sender_initiated, .. } = counts(endpoint);
-            assert_eq!((lent, sender_initiated), (0, 1));
+            assert_eq!((lent, sender_initiated), (3, 0));
         } else {
-            let mut requests = vec![world.immediate_receive::<_, _, u8>(endpoint, 0, 3, LEN).unwrap()];
-            // Waits without a place for the message.
+            let receive =
+                |endpoint: &mut Ranks, tag| world.immediate_receive::<_, _, u8>(endpoint, 0, tag, LEN).unwrap();
+            let mut requests: Vec<_> = (0..3).map(|tag| receive(endpoint, tag)).collect();
+            let mut last = requests.pop().unwrap();
             assert_eq!(wait_any(endpoint, &[&requests[0]]).unwrap(), Some(0));
-            assert_eq!(requests.pop().unwrap().wait(endpoint).unwrap().0, sent);
+            assert_eq!(requests.remove(0).wait(endpoint).unwrap().0, sent);
+            wait_all(endpoint, &[&requests[0]]).unwrap();
+            let mut into = vec![0; LEN];
+            requests.remove(0).wait_into(endpoint, &mut into).unwrap();
+            assert!(into == sent);
+            let got = loop {
+                match last.test(endpoint) {
+                    Ok(outcome) => break outcome.unwrap().0,
+                    Err(again) => last = again,
+                }
+            };
+            assert!(got == sent);
         }
     });
+}
+
+/// A receive that is posted, a send, and a wait for the receive, at both ends.
+#[test]
+fn blocking_sends_read_what_is_received_meanwhile() {
+    pair(|endpoint, world| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        for len in [LEN / 4, (2 << 18) + 5] {
+            let own: Vec<u32> = (0..len as u32).map(|index| index ^ me << 30).collect();
+            let receive = world.immediate_receive::<_, _, u32>(endpoint, other, 1, len + 7).unwrap();
+            world.send(endpoint, other, 1, &own).unwrap();
+            let (got, _) = receive.wait(endpoint).unwrap();
+            assert!(got.len() == len && got.iter().zip(&own).all(|(got, own)| got ^ own == 1 << 30));
+        }
+        let Counts { lent, cts, .. } = counts(endpoint);
+        assert_eq!((lent, cts), (2, 0));
+    });
+}
+
+/// Others that are read without end keep no message of a posted receive waiting.
+#[test]
+fn posted_receives_are_not_starved() {
+    let done = AtomicBool::new(false);
+    run(3, MessageConfig::default(), |mut endpoint, world| {
+        let endpoint = &mut endpoint;
+        let sent = values(LEN, 4);
+        match world.rank() {
+            0 => {
+                let mut posted = Some(world.immediate_receive::<_, _, u8>(endpoint, 1, 1, LEN).unwrap());
+                let mut into = vec![0u8; LEN];
+                for _ in 0..10_000 {
+                    world.receive_into(endpoint, 2, 2, &mut into).unwrap();
+                    let Some(request) = posted.take() else { break };
+                    match request.test(endpoint) {
+                        Ok(outcome) => assert!(outcome.unwrap().0 == sent),
+                        Err(again) => posted = Some(again),
+                    }
+                }
+                assert!(posted.is_none(), "it is read at last");
+                done.store(true, Ordering::Relaxed);
+                while world.immediate_probe(endpoint, 2, 3).unwrap().is_none() {
+                    if world.immediate_probe(endpoint, 2, 2).unwrap().is_some() {
+                        world.receive_into(endpoint, 2, 2, &mut into).unwrap();
+                    }
+                }
+            }
+            1 => world.send(endpoint, 0, 1, &sent).unwrap(),
+            _ => {
+                let mut sends = std::collections::VecDeque::new();
+                while !done.load(Ordering::Relaxed) {
+                    sends.push_back(world.immediate_send(endpoint, 0, 2, &sent).unwrap());
+                    if sends.len() > 3 {
+                        sends.pop_front().unwrap().wait(endpoint).unwrap();
+                    }
+                }
+                sends.into_iter().for_each(|send| send.wait(endpoint).unwrap());
+                world.send(endpoint, 0, 3, &[0u8]).unwrap();
+            }
+        }
+        world.team().barrier(endpoint).unwrap();
+    });
+}
+
+/// A call that unwinds between two parts of a message lets its sender go on.
+#[test]
+fn unwound_receives_free_their_senders() {
+    let ([offered, found, sent], freed) = ([(); 3].map(|()| Barrier::new(2)), AtomicBool::new(false));
+    run_with_panic(2, MessageConfig::default(), |mut endpoint, world, panic| {
+        if world.rank() == 0 {
+            let send = world.immediate_send(&mut endpoint, 1, 3, &values(3 << 20, 4)).unwrap();
+            endpoint.poll().unwrap();
+            offered.wait();
+            found.wait();
+            endpoint.request(Rank(1), panic, ()).unwrap();
+            sent.wait();
+            let outcome = send.wait(&mut endpoint);
+            freed.store(true, Ordering::Release);
+            outcome.unwrap();
+        } else {
+            offered.wait();
+            world.probe(&mut endpoint, 0, 3).unwrap();
+            found.wait();
+            sent.wait();
+            let mut into = vec![0u8; 3 << 20];
+            let receive = AssertUnwindSafe(|| world.receive_into(&mut endpoint, 0, 3, &mut into));
+            assert!(catch_unwind(receive).is_err(), "its handler runs between two parts");
+            while !freed.load(Ordering::Acquire) {
+                endpoint.poll().unwrap();
+            }
+        }
+        endpoint.finish().unwrap();
+    });
+}
+
+/// A message whose call unwinds goes on by itself.
+#[test]
+fn unwound_sends_go_on() {
+    for protocol in [Protocol::Elided, Protocol::SenderInitiated] {
+        let (unwound, here) = (Barrier::new(2), AtomicBool::new(false));
+        run_with_panic(2, MessageConfig::default().protocol(protocol), |mut endpoint, world, panic| {
+            if world.rank() == 0 {
+                let own = values(LEN, 4);
+                let send = AssertUnwindSafe(|| world.send(&mut endpoint, 1, 3, &own));
+                assert!(catch_unwind(send).is_err(), "its handler runs while the receiver does not receive");
+                drop(own);
+                unwound.wait();
+                while !here.load(Ordering::Acquire) {
+                    endpoint.poll().unwrap();
+                }
+            } else {
+                world.probe(&mut endpoint, 0, 3).unwrap();
+                endpoint.request(Rank(0), panic, ()).unwrap();
+                unwound.wait();
+                let mut into = vec![0; LEN];
+                let outcome = world.receive_into(&mut endpoint, 0, 3, &mut into);
+                here.store(true, Ordering::Release);
+                outcome.unwrap();
+                assert!(into == values(LEN, 4));
+            }
+            endpoint.finish().unwrap();
+        });
+    }
 }
 
 #[test]
