@@ -56,7 +56,8 @@ pub struct NicParameters {
     pub packet_bytes: u32,
 }
 
-/// How much a node's interface puts out and takes in, all of its units and links together. Headers count.
+/// How much a node's interface puts out and takes in, all of its units and links together. Headers count unless
+/// [`PortParameters::payload_only`] says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PortParameters {
@@ -66,12 +67,15 @@ pub struct PortParameters {
     pub ejection_mb_s: f64,
     /// Both directions take turns, as on a bus.
     pub shared: bool,
+    /// Headers do not count: the rate is that of a bus between the interface and memory, which only the links'
+    /// side of the interface adds headers to. Networks with finite buffers count them, and share nothing.
+    pub payload_only: bool,
 }
 
 impl PortParameters {
     /// The same in either direction.
     pub const fn of(mb_s: f64) -> Self {
-        Self { injection_mb_s: mb_s, ejection_mb_s: mb_s, shared: false }
+        Self { injection_mb_s: mb_s, ejection_mb_s: mb_s, shared: false, payload_only: false }
     }
 }
 
@@ -134,7 +138,7 @@ impl NicParameters {
     pub(crate) fn check(&self) -> Result<Costs, ConfigError> {
         let (latency, femtos_per_byte) = self.link.check("nic.link")?;
         let table = Checker::of("nic");
-        let PortParameters { injection_mb_s, ejection_mb_s, shared } = self.port;
+        let PortParameters { injection_mb_s, ejection_mb_s, shared, payload_only } = self.port;
         table.bandwidth("port.injection_mb_s", injection_mb_s)?;
         table.bandwidth("port.ejection_mb_s", ejection_mb_s)?;
         let femtos = |mb_s: f64| (1e9 / mb_s).round() as u64;
@@ -156,6 +160,7 @@ impl NicParameters {
                 into: femtos(ejection_mb_s),
                 link: femtos_per_byte,
                 shared,
+                payload_only,
             }),
             ordered: self.ordered,
             packet: if self.packet_bytes == 0 { u32::MAX } else { self.packet_bytes },
@@ -191,6 +196,7 @@ pub(crate) struct PortCosts {
     /// Of the links that bring packets.
     pub(crate) link: u64,
     pub(crate) shared: bool,
+    pub(crate) payload_only: bool,
 }
 
 /// How long so many bytes occupy a link.

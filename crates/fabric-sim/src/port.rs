@@ -26,7 +26,10 @@ impl Ports {
     #[inline]
     pub(crate) fn put_out<B>(&mut self, index: u32, now: u64, packets: &mut InFlight<B>, longest: u32) -> u64 {
         let Flight { at, goal, bytes, header, .. } = *packets.path(index);
-        let length = serialization(bytes.saturating_add(header), self.rates.out);
+        if self.passes_by(bytes) {
+            return now;
+        }
+        let length = serialization(self.counted(bytes, header), self.rates.out);
         let Entry { enters, left } =
             packets.board(index, &mut self.transmit_queues[at as usize][0], now, length, longest);
         // What stays on its node has been read whole.
@@ -42,8 +45,8 @@ impl Ports {
     pub(crate) fn begin_to_take_in<B>(&mut self, index: u32, head: u64, packets: &mut InFlight<B>, longest: u32) {
         let Flight { goal, bytes, header, .. } = *packets.path(index);
         let wire = bytes.saturating_add(header);
-        if wire > longest {
-            let length = serialization(wire, self.rates.into);
+        if wire > longest && !self.passes_by(bytes) {
+            let length = serialization(self.counted(bytes, header), self.rates.into);
             let Entry { left, .. } = packets.board(index, self.queue_in(goal), head, length, longest);
             let tail = &mut packets.path(index).tail;
             *tail = (*tail).max(left);
@@ -55,14 +58,27 @@ impl Ports {
     pub(crate) fn take_in<B>(&mut self, index: u32, now: u64, packets: &mut InFlight<B>, longest: u32) -> u64 {
         let Flight { goal, bytes, header, .. } = *packets.path(index);
         let wire = bytes.saturating_add(header);
-        if wire > longest {
+        if wire > longest || self.passes_by(bytes) {
             return now;
         }
-        let length = serialization(wire, self.rates.into);
+        let counted = self.counted(bytes, header);
+        let length = serialization(counted, self.rates.into);
         // The first bit came as long ago as a packet takes on a link, or out of its sender's port.
-        let slower = self.rates.link.max(self.rates.out);
-        let begun = now.saturating_sub(length.min(serialization(wire, slower)));
+        let slower = serialization(wire, self.rates.link).max(serialization(counted, self.rates.out));
+        let begun = now.saturating_sub(length.min(slower));
         packets.board(index, self.queue_in(goal), begun, length, longest).left.max(now)
+    }
+
+    /// Whether a packet has nothing that the port carries.
+    #[inline]
+    fn passes_by(&self, bytes: u32) -> bool {
+        self.rates.payload_only && bytes == 0
+    }
+
+    /// What a port carries of a packet.
+    #[inline]
+    fn counted(&self, bytes: u32, header: u32) -> u32 {
+        if self.rates.payload_only { bytes } else { bytes.saturating_add(header) }
     }
 
     fn queue_in(&mut self, node: u32) -> &mut TransmitQueue {

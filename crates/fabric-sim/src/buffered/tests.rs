@@ -37,7 +37,8 @@ fn alone_a_packet_takes_what_it_takes_in_the_engine() {
     for shape in SHAPES {
         let mut config = config(shape);
         config.nic.header_bytes = 20;
-        config.nic.port = PortParameters { injection_mb_s: 800.0, ejection_mb_s: 1500.0, shared: false };
+        config.nic.port =
+            PortParameters { injection_mb_s: 800.0, ejection_mb_s: 1500.0, ..PortParameters::default() };
         let nodes = config.ranks;
         for to in [1, nodes / 2, nodes - 1] {
             let report = Sim::run(&config, move |rank| match rank.rank() {

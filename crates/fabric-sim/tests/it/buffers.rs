@@ -30,7 +30,8 @@ fn alone_messages_take_as_long() {
             let took = BOTH.map(|model| {
                 let mut config = machine(topology, model);
                 (config.nic.header_bytes, config.nic.ordered) = (20, true);
-                config.nic.port = PortParameters { injection_mb_s: 900.0, ejection_mb_s: 1500.0, shared: false };
+                config.nic.port =
+                    PortParameters { injection_mb_s: 900.0, ejection_mb_s: 1500.0, ..PortParameters::default() };
                 let last = config.ranks - 1;
                 let report = Sim::run(&config, move |rank: Rank<'_>| match rank.rank() {
                     0 => rank.send(last, bytes, 1),
