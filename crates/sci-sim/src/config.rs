@@ -19,14 +19,14 @@ const MAX_NODES: u32 = 16_383;
 /// ```
 /// let config = sci_sim::SciConfig::from_toml("
 ///     ranks = 8
-///     topology = { kind = 'torus', dims = [4, 2] }
+///     topology = { kind = 'ringlets', dims = [4, 2] }
 ///     parameters = { dma = { crossover_bytes = 8192 } }
 ///     faults = { seed = 7, corruption = 0.001 }
 ///     adversary = { reorder_ns = 500 }
 /// ").unwrap();
 /// assert_eq!(config.parameters.dma.crossover_bytes, 8192);
 ///
-/// let small = "ranks = 9\ntopology = { kind = 'torus', dims = [4, 2] }";
+/// let small = "ranks = 9\ntopology = { kind = 'ringlets', dims = [4, 2] }";
 /// let error = sci_sim::SciConfig::from_toml(small).unwrap_err();
 /// assert_eq!(error.to_string(), "ranks is 9, but must be at most 8 nodes times 1 ranks per node");
 /// ```
@@ -54,24 +54,25 @@ pub struct Testing {
     pub defects: Defects,
 }
 
-/// One of the paper's two-dimensional tori, 4 x 2, with up to 8 ranks.
+/// One of the paper's two 4 x 2 tori \[S\], which were two networks, with up to 8 ranks. Tori of SCI are made of
+/// ringlets, which carry packets one way \[P\]: what leads to a node and its answer pass each ringlet once
+/// together.
 pub fn torus(ranks: u32) -> SciConfig {
-    Machine::new(ranks, Topology::Torus { dims: vec![4, 2] })
+    Machine::new(ranks, ringlets([4, 2]))
 }
 
-/// The paper's machine, 16 nodes: two 4 x 2 tori \[S\], of which each node is linked to its counterpart in the
-/// other \[A\].
-pub fn paper(ranks: u32) -> SciConfig {
-    Machine::new(ranks, Topology::Torus { dims: vec![4, 2, 2] })
-}
-
-/// The smallest machine made of 4 x 2 tori that has room for so many ranks.
+/// The smallest machine made of 4 x 2 tori that has room for so many ranks. That those are joined by ringlets of a
+/// third dimension is assumed \[A\].
 pub fn fitting(ranks: u32) -> SciConfig {
     match ranks {
         0..=2 => SciConfig { ranks, ..Machine::pair() },
         3..=8 => torus(ranks),
-        _ => Machine::new(ranks, Topology::Torus { dims: vec![4, 2, ranks.div_ceil(8)] }),
+        _ => Machine::new(ranks, ringlets([4, 2, ranks.div_ceil(8)])),
     }
+}
+
+fn ringlets<const N: usize>(dims: [u32; N]) -> Topology {
+    Topology::Ringlets { dims: dims.into() }
 }
 
 /// Runs a program on every rank: [`Machine::run`]. Blocks until all have returned.
@@ -97,7 +98,7 @@ impl Interface for SciInterface {
     type Handle<'a> = Virtual<'a>;
 
     fn pair() -> Topology {
-        Topology::Torus { dims: vec![2, 1] }
+        ringlets([2])
     }
 
     fn network(machine: &SciConfig, network: &mut Config) -> Result<(), ConfigError> {

@@ -93,4 +93,4 @@ pub mod nic;
 #[doc(hidden)]
 pub use config::Testing;
 #[cfg(not(am_loom))]
-pub use config::{AdversarialTiming, SciConfig, SciInterface, fitting, paper, run, torus};
+pub use config::{AdversarialTiming, SciConfig, SciInterface, fitting, run, torus};

@@ -17,14 +17,15 @@
 //!
 //! The 1.84 us of software and protocol are the sheet's alternative split, 0.35 of construction and the rest for
 //! check, flags and poll. It is the only one whose parts are operations of this interface: 0.35 construct + 1.00
-//! check + two flags of 0.23 each + 0.03 poll. Each further hop costs 0.07 us on the way there, and as much for
-//! the answer that a check waits for.
+//! check + two flags of 0.23 each + 0.03 poll. Each further hop costs 0.07 us on the way there. The answer that a
+//! check waits for goes on in the direction of the ringlets, so that both together pass a ringlet once: the totals
+//! are those of a ringlet of two nodes.
 
 pub mod fit;
 
 use am_core::Span;
 use fabric_sim::parameters::{self, Checker};
-use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters};
+use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, PortParameters};
 use serde::{Deserialize, Serialize};
 
 use crate::nic::LINE;
@@ -53,6 +54,9 @@ pub struct Parameters {
     pub name: String,
     /// The links; the latency is that of one hop.
     pub link: LinkParameters,
+    /// The bus between a node's adapter and its memory, in MB/s: what it carries of payload in both directions
+    /// together.
+    pub bus_mb_s: f64,
     /// The largest segment in bytes, a multiple of 4 up to 2^40.
     pub segment_bytes: u64,
     /// Memory of a node for segments in bytes, up to 2^40.
@@ -77,17 +81,17 @@ pub struct Parameters {
 pub struct PioParameters {
     /// Time for which a line of 64 bytes, or a part of one, occupies the processor on its way out, in nanoseconds.
     pub line_ns: f64,
-    /// From there until it has landed in a neighbour's memory, in nanoseconds.
+    /// From there until it has landed in the memory of the other node of a ringlet of two, in nanoseconds.
     pub fixed_ns: f64,
     /// How much of `fixed_ns` passes before the link, in nanoseconds.
     pub send_ns: f64,
-    /// From leaving the processor until a neighbour's answer is back, in nanoseconds.
+    /// From leaving the processor until that node's answer is back, in nanoseconds.
     pub answer_ns: f64,
     /// What looking at the adapter's error state costs, in nanoseconds.
     pub check_ns: f64,
     /// Lines under way at once, 1 to 64.
     pub outstanding: u32,
-    /// A remote read of a line from a neighbour, in nanoseconds.
+    /// A remote read of a line from that node, in nanoseconds.
     pub read_ns: f64,
     /// Bytes that a packet has on the wire besides its own.
     pub header_bytes: u32,
@@ -141,12 +145,14 @@ pub struct ConduitParameters {
 }
 
 impl Parameters {
-    /// The paper's machine: 16 nodes, two 4 x 2 tori, links of 5.3 Gb/s.
+    /// The paper's machine: two 4 x 2 tori of 8 nodes, links of 5.3 Gb/s, PCI.
     pub fn paper() -> Self {
         Self {
-            name: "SCI cluster (16 nodes, two 4x2 tori)".into(),
+            name: "SCI cluster (two 4x2 tori of 8 nodes)".into(),
             // [S] 5.3 Gb/s; [A] 70 ns a hop.
             link: LinkParameters { bandwidth_mb_s: 662.5, latency_ns: 70.0 },
+            // [D] PCI of 64 bits at 66 MHz [S].
+            bus_mb_s: 528.0,
             // [S] 1 MB without the large-area patch; contiguous memory comes in powers of two.
             segment_bytes: 1 << 20,
             // [A]
@@ -204,6 +210,7 @@ impl Parameters {
         Self {
             name: "free".into(),
             link: LinkParameters::default(),
+            bus_mb_s: f64::INFINITY,
             empty_poll_ns: 1.0,
             call_ns: 0.0,
             pio: PioParameters {
@@ -262,6 +269,7 @@ impl Parameters {
             header_bytes: self.pio.header_bytes,
             empty_poll: EmptyPoll { ns: self.empty_poll_ns },
             link: self.link,
+            port: PortParameters { shared: true, payload_only: true, ..PortParameters::of(self.bus_mb_s) },
             ..NicParameters::default()
         }
     }
@@ -293,14 +301,18 @@ impl Parameters {
             }
         };
         bandwidth("link.bandwidth_mb_s", self.link.bandwidth_mb_s)?;
+        bandwidth("bus_mb_s", self.bus_mb_s)?;
         bandwidth("dma.bandwidth_mb_s", dma.bandwidth_mb_s)?;
         bandwidth("conduit.copy_mb_s", conduit.copy_mb_s)?;
-        let wire = |bytes: u32| {
-            let femtos = (1e9 / self.link.bandwidth_mb_s).round() as u64;
+        let at_rate = |bytes: u32, mb_s: f64| {
+            let femtos = (1e9 / mb_s).round() as u64;
             Span((u64::from(bytes) * femtos).saturating_add(500) / 1000)
         };
+        let wire = |bytes: u32| at_rate(bytes, self.link.bandwidth_mb_s);
+        // Of a line the last bit comes as late as the slower of the link and the bus lets it.
+        let data = wire(LINE as u32 + pio.header_bytes).max(at_rate(LINE as u32, self.bus_mb_s));
         // What passes on the way besides the two adapters' own times, which take up the rest of the totals.
-        let there = send.0 + hop.0 + wire(LINE as u32 + pio.header_bytes).0;
+        let there = send.0 + hop.0 + data.0;
         let back = hop.0 + wire(pio.header_bytes).0;
         let at_least = |field: &str, total: Span, part: u64, found: f64| {
             let rest = total.0.checked_sub(part);
@@ -310,7 +322,7 @@ impl Parameters {
         let land = at_least("pio.fixed_ns", fixed, there, pio.fixed_ns)?;
         let reply = at_least("pio.answer_ns", answer, there + back, pio.answer_ns)?;
         let read = time("pio.read_ns", pio.read_ns)?;
-        let data_back = hop.0 + wire(LINE as u32 + pio.header_bytes).0;
+        let data_back = hop.0 + data.0;
         let ask = send.0 + hop.0 + wire(pio.header_bytes).0;
         let fetch = at_least("pio.read_ns", read, ask + data_back, pio.read_ns)?;
         let per_line = line.0 as f64 / LINE as f64;
@@ -320,8 +332,14 @@ impl Parameters {
             return Err(table.refuse("dma.bandwidth_mb_s", dma.bandwidth_mb_s, limit));
         }
         let on_wire = 1e6 / self.link.bandwidth_mb_s * (1.0 + f64::from(pio.header_bytes) / LINE as f64);
-        if on_wire > per_byte && dma.bandwidth_mb_s.is_finite() {
-            let limit = format!("at most the {:.1} MB/s that the link carries besides headers", 1e6 / on_wire);
+        let on_bus = 1e6 / self.bus_mb_s;
+        if on_wire.max(on_bus) > per_byte && dma.bandwidth_mb_s.is_finite() {
+            let (rate, way) = if on_wire >= on_bus {
+                (1e6 / on_wire, "link carries besides headers")
+            } else {
+                (1e6 / on_bus, "bus carries")
+            };
+            let limit = format!("at most the {rate:.1} MB/s that the {way}");
             return Err(table.refuse("dma.bandwidth_mb_s", dma.bandwidth_mb_s, limit));
         }
         let start = Span((self.dma_start_ns() * 1e3).round() as u64);
@@ -352,7 +370,7 @@ impl Parameters {
             post,
             set_up: Span(set_up.0 - post.0),
             femtos_per_byte: (per_byte * 1e3).round() as u64,
-            wire_femtos_per_byte: (on_wire * 1e3).round() as u64,
+            data_femtos_per_byte: (on_wire.max(on_bus) * 1e3).round() as u64,
             timeout,
             investigation: time("errors.investigation_ns", errors.investigation_ns)?,
             restart: time("errors.restart_ns", errors.restart_ns)?,
@@ -392,7 +410,7 @@ pub(crate) struct Costs {
     /// From the end of posting until the engine's first byte is on the link.
     pub(crate) set_up: Span,
     femtos_per_byte: u64,
-    wire_femtos_per_byte: u64,
+    data_femtos_per_byte: u64,
     pub(crate) timeout: Span,
     pub(crate) investigation: Span,
     pub(crate) restart: Span,
@@ -404,9 +422,9 @@ impl Costs {
         Span((u128::from(bytes) * u128::from(self.femtos_per_byte) / 1000) as u64)
     }
 
-    /// How long whole lines, with a header each, occupy a link.
-    pub(crate) fn wire(&self, bytes: u64) -> Span {
-        Span((u128::from(bytes) * u128::from(self.wire_femtos_per_byte) / 1000) as u64)
+    /// How long whole lines occupy a link, with a header each, or the bus if that is slower.
+    pub(crate) fn data(&self, bytes: u64) -> Span {
+        Span((u128::from(bytes) * u128::from(self.data_femtos_per_byte) / 1000) as u64)
     }
 }
 

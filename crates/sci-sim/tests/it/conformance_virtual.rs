@@ -80,8 +80,8 @@ fn conforms_when_lines_overtake_each_other() {
 /// Another machine, other sizes and other errors for every seed.
 fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (SciConfig, ConduitConfig) {
     let topology = match draw.of(3) {
-        0 => Topology::Torus { dims: vec![ranks] },
-        1 => Topology::Torus { dims: vec![ranks.div_ceil(2), 2] },
+        0 => Topology::Ringlets { dims: vec![ranks] },
+        1 => Topology::Ringlets { dims: vec![ranks.div_ceil(2), 2] },
         _ => Topology::Crossbar { nodes: ranks },
     };
     let mut config = SciConfig::new(ranks, topology);

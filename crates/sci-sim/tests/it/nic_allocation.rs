@@ -59,7 +59,7 @@ impl Program for Rounds {
 
 #[test]
 fn nothing_is_allocated_per_store_or_transfer() {
-    let alone = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+    let alone = SciConfig::new(1, Topology::Ringlets { dims: vec![2] });
     in_virtual_time(&alone, Rounds).unwrap();
     mapped(1, |_| (), Rounds).unwrap();
 }

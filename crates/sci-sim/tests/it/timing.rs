@@ -2,6 +2,7 @@
 
 use am_core::segment::Memory;
 use am_core::{Instant, Span, WaitReason};
+use fabric_sim::Topology;
 use sci_sim::SciConfig;
 use sci_sim::model::Parameters;
 use sci_sim::nic::{Code, Flags, SegmentId, SequenceStatus, Sisci, Virtual};
@@ -108,16 +109,54 @@ fn stores_stream_at_278_mb_s() {
 }
 
 #[test]
-fn each_hop_adds_its_latency_and_an_answer_for_checks() {
-    let config = sci_sim::paper(16);
-    // Ranks 0 and 1 are neighbours, 0 and 14 lie 2 + 1 + 1 hops apart.
-    let (near, far) = (one_way(&config, 1, 80, pio), one_way(&config, 14, 80, pio));
+fn each_hop_adds_its_latency() {
+    let config = sci_sim::torus(8);
+    // Rank 1 is the next of the ringlet, to 7 there are 3 + 1 hops and back to 0 as many as rings are left: 1 + 1.
+    let (near, far) = (one_way(&config, 1, 80, pio), one_way(&config, 7, 80, pio));
     assert!((near - 3.16).abs() <= 0.002, "{near}");
     assert!((far - near - 3.0 * 0.07).abs() <= 0.002, "{near} {far}");
-    let far = dma_time(&config, 14, 4096) - dma_time(&config, 1, 4096);
+    let far = dma_time(&config, 7, 4096) - dma_time(&config, 1, 4096);
     assert!((far - 3.0 * 0.07).abs() <= 0.002, "{far}");
-    let far = towards(&config, 14, check) - towards(&config, 1, check);
-    assert!((far - 6.0 * 0.07).abs() <= 0.002, "{far}");
+}
+
+/// A packet goes round a ringlet one way and its answer the rest: a check takes as long wherever the target is on
+/// it.
+#[test]
+fn checks_take_a_turn_of_each_ringlet() {
+    let (config, pair) = (sci_sim::torus(8), alone(&SciConfig::pair(), check));
+    for (target, hops) in [(1, 4.0), (2, 4.0), (3, 4.0), (4, 2.0), (5, 6.0), (7, 6.0)] {
+        let later = towards(&config, target, check) - pair;
+        assert!((later - (hops - 2.0) * 0.07).abs() <= 0.002, "rank {target}: {later}");
+    }
+}
+
+/// Microseconds until ranks have stored so many bytes each to others.
+fn streams(config: &SciConfig, bytes: usize, target: fn(u32) -> Option<u32>) -> f64 {
+    let report = sci_sim::run(config, move |nic| {
+        let rank = nic.rank();
+        let ends = ends(nic, target(rank).unwrap_or(1)).unwrap();
+        let start = Instant(1_000_000_000);
+        sleep(&ends.nic, start);
+        if target(rank).is_some() {
+            ends.nic.store(&ends.map, 0, &vec![1; bytes]).unwrap();
+            ends.nic.store_barrier();
+        }
+        ends.nic.now().since(start).0
+    });
+    let longest = report.unwrap().results.into_iter().flatten().max();
+    longest.unwrap() as f64 / 1e6
+}
+
+/// Whoever sends to a node, its bus carries 528 MB/s of payload in both directions together.
+#[test]
+fn a_node_moves_what_its_bus_can() {
+    const BYTES: usize = 1 << 17;
+    let incast = SciConfig::new(7, Topology::Direct { nodes: 7 });
+    let six = 6.0 * BYTES as f64 / streams(&incast, BYTES, |rank| (rank != 0).then_some(0));
+    let both = 2.0 * BYTES as f64 / streams(&SciConfig::pair(), BYTES, |rank| Some(1 - rank));
+    for rate in [six, both] {
+        assert!((500.0..=528.0).contains(&rate), "{rate} MB/s");
+    }
 }
 
 #[test]

@@ -346,7 +346,7 @@ impl Adapter {
 /// When the DMA engine puts a part on the link: so that its tail leaves when the engine has read it.
 pub(super) fn chunk_time(costs: &Costs, begin: Instant, sent: u64, len: usize) -> Instant {
     let end = begin + costs.engine(sent + len as u64);
-    Instant(end.0.saturating_sub(costs.wire(len as u64).0)).max(begin)
+    Instant(end.0.saturating_sub(costs.data(len as u64).0)).max(begin)
 }
 
 /// The offset of a global address in its node's space.

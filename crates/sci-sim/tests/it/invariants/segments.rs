@@ -51,7 +51,7 @@ impl Program for Life {
 
 #[test]
 fn segments_live_by_the_rules() {
-    let alone = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+    let alone = SciConfig::new(1, Topology::Ringlets { dims: vec![2] });
     for mutation in
         [Mutation::AnySize, Mutation::RemoveConnected, Mutation::UnmapConnected, Mutation::ConnectAnyway]
     {
@@ -75,7 +75,7 @@ fn the_limit_is_a_parameter() {
             assert_eq!(create(3, 16 << 20), Err(Code::NoSpace));
         }
     }
-    let mut config = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+    let mut config = SciConfig::new(1, Topology::Ringlets { dims: vec![2] });
     (config.parameters.segment_bytes, config.parameters.memory_bytes) = (16 << 20, 40 << 20);
     crate::nic_support::in_virtual_time(&config, Large).unwrap();
     let change = |config: &mut sci_sim::nic::MappedConfig| {

@@ -258,7 +258,7 @@ fn planned() -> Vec<PlannedError> {
 }
 
 fn simulated(seen: &Seen) {
-    let mut config = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+    let mut config = SciConfig::new(1, Topology::Ringlets { dims: vec![2] });
     config.errors.planned = planned();
     in_virtual_time(&config, Misuse(seen.clone())).unwrap();
 }
@@ -269,7 +269,7 @@ fn in_files(seen: &Seen) {
 
 /// Links that are down; an empty node; a partner that does not answer in time.
 fn links(seen: &Seen) {
-    let mut config = SciConfig::new(3, Topology::Torus { dims: vec![5, 1] });
+    let mut config = SciConfig::new(3, Topology::Ringlets { dims: vec![5] });
     let cut = |at_ns, from, to| Scheduled { at_ns, event: FaultEvent::LinkDown { from, to } };
     config.faults.schedule = vec![cut(1e6, 1, 2), cut(3e6, 0, 1)];
     let seen = seen.clone();

@@ -337,7 +337,7 @@ fn random_lives_notice_defects() {
         let mut runner = TestRunner::deterministic();
         let noticed = (0..100).any(|_| {
             let calls = calls().new_tree(&mut runner).unwrap().current();
-            let mut config = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+            let mut config = SciConfig::new(1, Topology::Ringlets { dims: vec![2] });
             config.testing = Testing { defects: Defects::of(mutation) };
             in_virtual_time(&config, Life(calls)).is_err()
         });
@@ -352,7 +352,7 @@ proptest! {
 
     #[test]
     fn random_lives_in_virtual_time_are_the_models(calls in calls(), seed: u64, adversarial: bool) {
-        let mut config = SciConfig::new(1, Topology::Torus { dims: vec![2, 1] });
+        let mut config = SciConfig::new(1, Topology::Ringlets { dims: vec![2] });
         config.faults.seed = seed;
         if adversarial {
             config.adversary.reorder_ns = 3_000.0;
