@@ -35,6 +35,15 @@ pub enum Unit {
     /// Seconds for a second of virtual time; less is better.
     #[serde(rename = "s/s")]
     SecondsPerSecond,
+    /// Milliseconds; less is better.
+    #[serde(rename = "ms")]
+    Milliseconds,
+    /// Kilobytes of memory; less is better.
+    #[serde(rename = "kB")]
+    Kilobytes,
+    /// Open files; less is better.
+    #[serde(rename = "descriptors")]
+    Descriptors,
 }
 
 impl Unit {
@@ -48,6 +57,9 @@ impl Unit {
             Self::Gups => "GUPS",
             Self::CpuPercent => "% CPU",
             Self::SecondsPerSecond => "s/s",
+            Self::Milliseconds => "ms",
+            Self::Kilobytes => "kB",
+            Self::Descriptors => "descriptors",
         }
     }
 
@@ -61,6 +73,9 @@ impl Unit {
             Self::GigabytesPerSecond | Self::Gups => amount / seconds / 1e9,
             Self::CpuPercent => seconds * 100.0 / amount,
             Self::SecondsPerSecond => seconds / amount,
+            Self::Milliseconds => seconds * 1e3 / amount,
+            // No rates: the figure is what was counted.
+            Self::Kilobytes | Self::Descriptors => amount,
         }
     }
 }
