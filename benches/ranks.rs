@@ -83,6 +83,8 @@ fn job(transport: &str, ranks: u32) -> Result<(Found, f64), String> {
     let output = Command::new(program)
         .env(RANKS_OF_JOB, ranks.to_string())
         .env("AM_TRANSPORT", transport)
+        // Thousands of ranks on a few processors come to nothing for seconds.
+        .env("AM_UDP_SILENCE", "120")
         .stderr(Stdio::piped())
         .output()
         .map_err(|error| error.to_string())?;
