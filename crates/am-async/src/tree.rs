@@ -125,19 +125,6 @@ pub(crate) enum Kind {
     BadAnswer,
 }
 
-/// All causes of losses, whose places travel.
-const CAUSES: [LossCause; 9] = [
-    LossCause::Left,
-    LossCause::Panicked,
-    LossCause::Died,
-    LossCause::Faulty,
-    LossCause::Silent,
-    LossCause::Incompatible,
-    LossCause::Restarted,
-    LossCause::Broken,
-    LossCause::Forked,
-];
-
 /// How a call has ended, for whoever is above.
 fn outcome(to: Address, ended: Result<Vec<u8>, CallError<Vec<u8>>>) -> Outcome {
     let error = match ended {
@@ -151,10 +138,9 @@ fn outcome(to: Address, ended: Result<Vec<u8>, CallError<Vec<u8>>>) -> Outcome {
 
 /// An error that is none of a method's, and whom it names.
 fn fault<E>(to: Address, error: &CallError<E>) -> (Place, Kind) {
-    let cause = |cause| CAUSES.iter().position(|known| *known == cause).unwrap_or(0) as u8;
     let kind = match error {
         CallError::TimedOut { .. } => Kind::TimedOut,
-        CallError::RankLost { rank, cause: how } => return (place((*rank).into()), Kind::Lost(cause(*how))),
+        CallError::RankLost { rank, cause: how } => return (place((*rank).into()), Kind::Lost(how.code())),
         CallError::Finished(rank) => return (place((*rank).into()), Kind::Finished),
         CallError::Panicked { text, .. } => Kind::Panicked(text.clone()),
         CallError::Refused { why: Refusal::Tasks, .. } => Kind::RefusedTasks,
@@ -183,7 +169,7 @@ fn result<M: Callable>(
     Err(match kind {
         Kind::TimedOut => CallError::TimedOut { to, after },
         Kind::Lost(cause) => {
-            let cause = CAUSES.get(usize::from(cause)).copied().unwrap_or(LossCause::Faulty);
+            let cause = LossCause::from_code(cause).unwrap_or(LossCause::Faulty);
             CallError::RankLost { rank: named.rank, cause }
         }
         Kind::Finished => CallError::Finished(named.rank),

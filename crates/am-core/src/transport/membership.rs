@@ -28,6 +28,38 @@ pub enum LossCause {
     Forked,
 }
 
+impl LossCause {
+    /// All causes; a cause's place is its [code](Self::code).
+    const ALL: [Self; 9] = [
+        Self::Left,
+        Self::Panicked,
+        Self::Died,
+        Self::Faulty,
+        Self::Silent,
+        Self::Incompatible,
+        Self::Restarted,
+        Self::Broken,
+        Self::Forked,
+    ];
+
+    /// A number that stands for the cause in messages.
+    ///
+    /// ```
+    /// use am_core::LossCause;
+    ///
+    /// assert_eq!(LossCause::from_code(LossCause::Silent.code()), Some(LossCause::Silent));
+    /// assert_eq!(LossCause::from_code(200), None);
+    /// ```
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The cause that a number stands for.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
 impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -120,4 +152,16 @@ pub trait Membership {
 
     /// Leaves the job. Frames already accepted are still delivered to the peers.
     fn depart(&mut self, how: Departure);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_places() {
+        for (place, cause) in LossCause::ALL.into_iter().enumerate() {
+            assert_eq!((usize::from(cause.code()), LossCause::from_code(place as u8)), (place, Some(cause)));
+        }
+    }
 }

@@ -213,26 +213,13 @@ pub(crate) enum Failure {
     Operator { rank: Rank },
 }
 
-const CAUSES: [LossCause; 9] = [
-    LossCause::Left,
-    LossCause::Panicked,
-    LossCause::Died,
-    LossCause::Faulty,
-    LossCause::Silent,
-    LossCause::Incompatible,
-    LossCause::Restarted,
-    LossCause::Broken,
-    LossCause::Forked,
-];
-
 impl Failure {
     /// As argument words.
     pub(crate) fn encode(self) -> [u32; 13] {
         let mut words = [0; 13];
         match self {
             Self::Lost { rank, cause } => {
-                let cause = CAUSES.iter().position(|other| *other == cause).unwrap_or(2);
-                words[..3].copy_from_slice(&[0, rank.0, cause as u32]);
+                words[..3].copy_from_slice(&[0, rank.0, cause.code().into()]);
             }
             Self::Mismatch { first, first_call, second, second_call } => {
                 words[..3].copy_from_slice(&[1, first.0, second.0]);
@@ -260,7 +247,7 @@ impl Failure {
         let call = |at: usize| Call::decode(words[at..at + 5].try_into().ok()?);
         let (first, second) = (Rank(words[1]), Rank(words[2]));
         Some(match words[0] {
-            0 => Self::Lost { rank: first, cause: *CAUSES.get(words[2] as usize)? },
+            0 => Self::Lost { rank: first, cause: LossCause::from_code(words[2].try_into().ok()?)? },
             1 => Self::Mismatch { first, first_call: call(3)?, second, second_call: call(8)? },
             2 => Self::Size { from: first, to: second, sent: long(3), expected: long(5) },
             3 => Self::Unmatched { from: first, to: second },
