@@ -128,6 +128,8 @@ mod faults;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handle;
+#[doc(hidden)]
+pub mod impossible;
 mod in_flight;
 mod lane_order;
 mod limits;

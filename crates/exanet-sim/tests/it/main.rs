@@ -2,6 +2,7 @@
 
 mod conduit;
 mod conformance;
+mod degenerate;
 mod fuzz;
 mod invariants;
 mod mpi;

@@ -2,6 +2,7 @@
 
 mod conduit;
 mod conformance;
+mod degenerate;
 mod documentation;
 mod fuzz;
 mod goal;
