@@ -9,6 +9,7 @@ mod degenerate;
 mod fuzz;
 mod invariants;
 mod lookahead;
+mod model_support;
 mod native;
 mod p3;
 mod p3_allocation;

@@ -1,16 +1,15 @@
 //! Portals 3.3 against a simple model of its rules: random lists, descriptors and messages; what is delivered,
 //! where, what is cut off, dropped, acknowledged and unlinked is the same.
 
-use am_core::{Instant, Span};
+use crate::model_support::{machine, notices, slot};
+use portals_sim::model::Parameters;
 use portals_sim::nic::HostMemory;
 use portals_sim::nic::mutation::{Defects, Mutation};
 use portals_sim::nic::p3::{
     Ack, Criteria, EqHandle, Event, EventKind, Md, MdHandle, MeHandle, Options, P3, P3Error, Position, Threshold,
     Unlink,
 };
-use portals_sim::{Nic, PortalsConfig, Testing, model::Parameters};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
 /// What rank 1 does to its list, or rank 0 sends.
 #[derive(Clone, Debug)]
@@ -194,14 +193,6 @@ impl Model {
     }
 }
 
-/// Steps happen one per slot of time, so that both ranks agree on their order.
-fn slot(nic: &Nic<'_>, number: usize) {
-    let at = Instant(0) + Span::from_micros(1_000 + 100 * number as u64);
-    while nic.now() < at {
-        nic.idle(Some(at), fabric_sim::WaitFor::Named("its turn"));
-    }
-}
-
 /// The target's own view: handles in the order of the list.
 #[derive(Default)]
 struct Target {
@@ -262,10 +253,8 @@ impl Target {
 }
 
 fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), TestCaseError> {
-    let config =
-        PortalsConfig { parameters, testing: Testing { defects, ..Testing::default() }, ..PortalsConfig::pair() };
     let all = steps.to_vec();
-    let report = portals_sim::run(&config, move |nic| {
+    let report = portals_sim::run(&machine(parameters, defects), move |nic| {
         let p3 = nic.p3();
         p3.init().unwrap();
         let eq = p3.eq_alloc(4096).unwrap();
@@ -361,11 +350,5 @@ const MUTATIONS: [Mutation; 6] = [
 /// The comparison would notice an interface that breaks the rules.
 #[test]
 fn the_model_notices_defects() {
-    for mutation in MUTATIONS {
-        let config = Config { cases: 300, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
-        let mut runner = TestRunner::new(config);
-        let steps = prop::collection::vec(step(), 40..60);
-        let found = runner.run(&steps, |steps| run(&steps, Parameters::free(), Defects::of(mutation)));
-        assert!(found.is_err(), "{mutation:?} goes unnoticed");
-    }
+    notices(&MUTATIONS, step, run);
 }

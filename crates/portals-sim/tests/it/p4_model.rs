@@ -1,16 +1,15 @@
 //! Portals 4 against a simple model of its rules: random entries in both lists, messages before and after them;
 //! what is delivered, where, what is unexpected, cut off, refused and unlinked is the same.
 
-use am_core::{Instant, Span};
+use crate::model_support::{machine, notices, slot};
+use portals_sim::model::Parameters;
 use portals_sim::nic::HostMemory;
 use portals_sim::nic::mutation::{Defects, Mutation};
 use portals_sim::nic::p4::{
     Ack, EqHandle, Event, EventKind, Get, List, Md, MdOptions, Me, MeHandle, MeOptions, NiFail, P4, P4Error,
     PtOptions, Put, Region, Search, Target,
 };
-use portals_sim::{Nic, PortalsConfig, Testing, model::Parameters};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -247,14 +246,6 @@ impl Model {
     }
 }
 
-/// Steps happen one per slot of time, so that both ranks agree on their order.
-fn slot(nic: &Nic<'_>, number: usize) {
-    let at = Instant(0) + Span::from_micros(1_000 + 100 * number as u64);
-    while nic.now() < at {
-        nic.idle(Some(at), fabric_sim::WaitFor::Named("its turn"));
-    }
-}
-
 /// What rank 1 does to its lists.
 fn change(p4: &P4<'_>, step: &Step, entries: &mut Vec<(MeHandle, HostMemory)>, model: &Model) {
     let searched = HostMemory::new(ROOM);
@@ -291,10 +282,8 @@ fn drain(p4: &P4<'_>, eq: EqHandle) -> Vec<Event> {
 }
 
 fn run(steps: &[Step], parameters: Parameters, defects: Defects) -> Result<(), TestCaseError> {
-    let config =
-        PortalsConfig { parameters, testing: Testing { defects, ..Testing::default() }, ..PortalsConfig::pair() };
     let all = steps.to_vec();
-    let report = portals_sim::run(&config, move |nic| {
+    let report = portals_sim::run(&machine(parameters, defects), move |nic| {
         let p4 = nic.p4();
         p4.init(None).unwrap();
         let eq = p4.eq_alloc(4096).unwrap();
@@ -395,11 +384,5 @@ const MUTATIONS: [Mutation; 7] = [
 /// The comparison would notice an interface that breaks the rules.
 #[test]
 fn the_model_notices_defects() {
-    for mutation in MUTATIONS {
-        let config = Config { cases: 300, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
-        let mut runner = TestRunner::new(config);
-        let steps = prop::collection::vec(step(), 40..60);
-        let found = runner.run(&steps, |steps| run(&steps, Parameters::free(), Defects::of(mutation)));
-        assert!(found.is_err(), "{mutation:?} goes unnoticed");
-    }
+    notices(&MUTATIONS, step, run);
 }
