@@ -14,10 +14,9 @@ use active_messages::launch::{
     serve_as_agent,
 };
 use am_conformance::{Buffers, Plan, Profile, all_cases};
-use harness::{Outcomes, Skipped, test};
+use harness::{Outcomes, Skipped, Test, test};
 use hosts_support::netns::Network;
 use hosts_support::ranks::{self, ROLE, SCRATCH};
-use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::env;
@@ -45,8 +44,8 @@ fn main() -> ExitCode {
         on("two_hosts_report", 2, report),
         on("two_hosts_suite", 2, |network| suite(network, 3, Profile::Quick)),
         on("four_hosts_suite", 4, |network| suite(network, 4, Profile::Quick)),
-        on("two_hosts_suite_full", 2, |network| suite(network, 4, Profile::Full)).with_ignored_flag(true),
-        on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).with_ignored_flag(true),
+        on("two_hosts_suite_full", 2, |network| suite(network, 4, Profile::Full)).full(),
+        on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).full(),
         on("four_hosts_random_access", 4, random_access),
         on("two_hosts_mpirun", 2, mpirun),
         on("two_hosts_mpirun_by_pmix", 2, mpirun_by_pmix),
@@ -65,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 /// A test that needs a network of so many hosts.
-fn on(name: &str, hosts: u8, run: fn(&Network) -> Outcomes) -> Trial {
+fn on(name: &str, hosts: u8, run: fn(&Network) -> Outcomes) -> Test {
     test(name, move || {
         let skipped = |reason| Skipped(format!("no network namespaces here: {reason}"));
         run(&Network::new(hosts).map_err(skipped)?)
@@ -371,17 +370,14 @@ impl Foreign {
     }
 }
 
-/// The first of these programs whose version says that; says so if there is none.
-fn find<'a>(programs: [&'a str; 2], mark: &str, test: &str) -> Option<&'a str> {
+/// The first of these programs whose version says that.
+fn find<'a>(programs: [&'a str; 2], mark: &str) -> Result<&'a str, Skipped> {
     let is = |program: &&str| {
         let output = Command::new(program).arg("--version").output();
         output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(mark))
     };
     let found = programs.into_iter().find(is);
-    if found.is_none() {
-        println!("test {test} ... skipped, no {} of {mark} is installed", programs[0]);
-    }
-    found
+    found.ok_or_else(|| Skipped(format!("no {} of {mark} is installed", programs[0])))
 }
 
 /// Open MPI's `mpirun`, and MPICH's.
@@ -390,7 +386,7 @@ const MPICH: [&str; 2] = ["mpiexec", "mpiexec.hydra"];
 
 /// A start by a real Open MPI on two hosts; the ranks meet at an address of rank 0's.
 fn mpirun(network: &Network) -> Outcomes {
-    let Some(program) = find(OPEN_MPI, "Open MPI", "two_hosts_mpirun") else { return Ok(()) };
+    let program = find(OPEN_MPI, "Open MPI")?;
     let foreign = Foreign::new()?;
     let secret = foreign.file("secret", "a secret of this test alone", 0o600)?;
     let (meeting, secret) = (format!("{}:4711", network.address(0)), secret.display().to_string());
@@ -401,7 +397,7 @@ fn mpirun(network: &Network) -> Outcomes {
 
 /// The same without any variable: rank 0 tells the others where it is over PMIx.
 fn mpirun_by_pmix(network: &Network) -> Outcomes {
-    let Some(program) = find(OPEN_MPI, "Open MPI", "two_hosts_mpirun_by_pmix") else { return Ok(()) };
+    let program = find(OPEN_MPI, "Open MPI")?;
     let foreign = Foreign::new()?;
     let command = foreign.open_mpi(program, network, &[])?;
     foreign.check(network, command)
@@ -409,7 +405,7 @@ fn mpirun_by_pmix(network: &Network) -> Outcomes {
 
 /// A start by MPICH's `mpiexec` on two hosts, without any variable: over PMI.
 fn mpiexec_by_pmi(network: &Network) -> Outcomes {
-    let Some(program) = find(MPICH, "HYDRA", "two_hosts_mpiexec_by_pmi") else { return Ok(()) };
+    let program = find(MPICH, "HYDRA")?;
     let foreign = Foreign::new()?;
     let mut command = Command::new(program);
     command.args(["-launcher", "ssh", "-launcher-exec"]).arg(foreign.remote(network)?);
@@ -524,18 +520,18 @@ mod libfabric {
     use super::*;
     use active_messages::ofi::{self, OfiConfig};
 
-    pub(super) fn tests() -> [Trial; 4] {
+    pub(super) fn tests() -> [Test; 4] {
         [
-            on("libfabric_two_hosts_suite_full", 2, suite).with_ignored_flag(true),
+            on("libfabric_two_hosts_suite_full", 2, suite).full(),
             on("libfabric_killed_rank", 2, killed_rank),
             on("libfabric_cut_link_that_heals_full", 2, |network| heals(over_tcp(network, "rounds")?, network))
-                .with_ignored_flag(true),
+                .full(),
             on("libfabric_cut_link_that_does_not_heal", 2, cut_link_that_does_not_heal),
         ]
     }
 
     /// A test that needs a network of so many hosts, and libfabric.
-    fn on(name: &'static str, hosts: u8, run: fn(&Network) -> Outcomes) -> Trial {
+    fn on(name: &'static str, hosts: u8, run: fn(&Network) -> Outcomes) -> Test {
         test(name, move || {
             let there = ofi::choose(&OfiConfig::default().provider("tcp").interface("127.0.0.1"));
             there.map_err(|error| Skipped(error.to_string()))?;

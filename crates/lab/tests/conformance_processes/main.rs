@@ -38,9 +38,7 @@ fn main() -> ExitCode {
         tests.push(test(format!("quick_{ranks}_ranks"), move || suite(Profile::Quick, ranks)));
     }
     for ranks in [1, 2, 3, 5, 8] {
-        tests.push(
-            test(format!("full_{ranks}_ranks"), move || suite(Profile::Full, ranks)).with_ignored_flag(true),
-        );
+        tests.push(test(format!("full_{ranks}_ranks"), move || suite(Profile::Full, ranks)).full());
     }
     for ending in &ENDINGS {
         tests.push(test(format!("ending_{}", ending.name), || ends(ending)));
