@@ -493,10 +493,16 @@ impl<'a> Outbox<'a> {
         self.sender.shape.peer(of.address()).map(|peer| self.link.status_of(peer))
     }
 
-    /// Copies bytes that a peer's process lends. Does not block.
+    /// As [`Endpoint::reads_lent`](crate::Endpoint::reads_lent).
+    pub fn reads_lent(&mut self, of: impl Destination) -> bool {
+        let peer = self.sender.shape.peer(of.address());
+        peer.is_some_and(|peer| self.link.reads_lent_of(peer))
+    }
+
+    /// As [`Endpoint::read_lent`](crate::Endpoint::read_lent).
     ///
     /// # Errors
-    /// As [`Endpoint::read_lent`](crate::Endpoint::read_lent).
+    /// [`LentFault`]; `out` may be changed then.
     pub fn read_lent(
         &mut self,
         of: impl Destination,
@@ -505,7 +511,7 @@ impl<'a> Outbox<'a> {
         out: &mut [u8],
     ) -> Result<(), LentFault> {
         let peer = self.sender.shape.peer(of.address()).ok_or(LentFault::Refused)?;
-        self.link.read_memory(peer, lent, at, out)
+        self.link.read_lent_of(peer, lent, at, out)
     }
 
     fn try_send<A: Arguments>(

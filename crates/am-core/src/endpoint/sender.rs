@@ -27,7 +27,8 @@ pub(crate) trait Link {
     fn time(&self) -> Instant;
     fn wake(&mut self, peer: Peer);
     fn losses_so_far(&self) -> u32;
-    fn read_memory(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
+    fn reads_lent_of(&mut self, peer: Peer) -> bool;
+    fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
 }
 
 impl<T: Transport> Link for T {
@@ -71,8 +72,12 @@ impl<T: Transport> Link for T {
         self.losses()
     }
 
-    fn read_memory(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        self.read_lent(of, lent, at, out)
+    fn reads_lent_of(&mut self, peer: Peer) -> bool {
+        self.reads_lent(peer)
+    }
+
+    fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.read_lent(peer, lent, at, out)
     }
 }
 
