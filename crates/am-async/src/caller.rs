@@ -13,6 +13,7 @@ use am_core::slab::Key;
 use am_core::{Address, Destination, Instant, Span};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -108,6 +109,16 @@ impl Caller {
         Self { entry: Entry::Uncounted, ..self.clone() }
     }
 
+    /// A caller whose next call has a permit.
+    #[cfg(feature = "tower")]
+    pub(crate) fn permitted(&self, permit: Key) -> Self {
+        Self { entry: Entry::Permitted(permit), ..self.clone() }
+    }
+
+    pub(crate) fn trace(&self) -> Trace {
+        self.trace
+    }
+
     pub(crate) fn part_of(mut self, trace: Trace) -> Self {
         self.trace = trace;
         self
@@ -170,7 +181,7 @@ impl Caller {
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Call<M> {
         let begun = self.begin(to, id, flags, self.entry, encode);
-        Call::new(Arc::clone(&self.shared), to, begun, self.timeout)
+        Call::new(Arc::clone(&self.shared), to, id, begun, self.timeout)
     }
 
     /// [`Caller::call`], unless the call would wait for others.
@@ -185,9 +196,9 @@ impl Caller {
         request: &M::Request,
     ) -> Result<Call<M>, CallError<M::Error>> {
         let to = to.address();
-        let (key, span) = self.begin(to, method.id(), 0, Entry::Immediate, |into| M::encode(request, into))?;
-        let shared = Arc::clone(&self.shared);
-        Ok(Call { shared, key: Some(key), error: None, to, timeout: self.timeout, span, method: PhantomData })
+        let id = method.id();
+        let begun = self.begin(to, id, 0, Entry::Immediate, |into| M::encode(request, into))?;
+        Ok(Call::new(Arc::clone(&self.shared), to, id, Ok(begun), self.timeout))
     }
 
     /// Has a method run without an answer. Nothing tells whether it has run, or how it ended; its span ends here,
@@ -207,8 +218,8 @@ impl Caller {
 
     /// Calls a method that may be repeated until it answers, if the callee refused the request, or did not answer
     /// in time. This caller's [timeout](Caller::timeout) and [deadline](Caller::deadline) are those of all
-    /// attempts together, with the pauses between them. Each attempt is a call of its own where calls are counted,
-    /// and where this caller's are part of no span, a trace of its own.
+    /// attempts together, with the pauses between them. Each attempt is a call of its own where calls are counted;
+    /// their spans are children of one.
     ///
     /// # Errors
     /// As a call's, of the last attempt. The loss of the callee ends the attempts.
@@ -220,6 +231,7 @@ impl Caller {
         retries: Retries,
     ) -> Result<M::Response, CallError<M::Error>> {
         let (to, mut pause) = (to.address(), retries.pause);
+        let (span, trace) = self.shared.tracer.several(self.trace, "attempts", method.id().index);
         let mut end = match self.due() {
             Due::Never => None,
             due => Some(self.sleep_until(due)),
@@ -228,10 +240,15 @@ impl Caller {
             Some(timeout) => self.timeout(self.timeout.map_or(timeout, |all| all.min(timeout))),
             None => self.clone(),
         };
+        let caller = caller.part_of(trace);
         let timed_out = Err(CallError::TimedOut { to, after: self.timeout });
         let mut attempt = 1;
         loop {
-            match before(&mut end, caller.call(to, method, request)).await {
+            let call = {
+                let _entered = span.enter();
+                caller.call(to, method, request)
+            };
+            match before(&mut end, call).await {
                 None => return timed_out,
                 Some(Err(CallError::TimedOut { .. } | CallError::Refused { .. }))
                     if attempt < retries.attempts =>
@@ -270,6 +287,7 @@ impl Caller {
         };
         Answers {
             shared: Arc::clone(&self.shared),
+            index: method.id.index,
             key,
             error,
             to,
@@ -382,6 +400,16 @@ fn error_of<E>(
     }
 }
 
+/// How a call has ended that was counted so, once its answer has been read: what is no value of its type is not one.
+#[inline]
+fn as_read<E>(shared: &Shared, index: u16, end: End, error: Option<&CallError<E>>) -> End {
+    if matches!(error, Some(CallError::BadAnswer { .. })) && matches!(end, End::Answered | End::Failed) {
+        shared.recount(index, end, End::Malformed);
+        return End::Malformed;
+    }
+    end
+}
+
 /// A call under way: a future of its answer. Dropping it cancels the call, of which the callee learns.
 ///
 /// Not on an executor, [`Call::wait`](crate::Call::wait) waits for it.
@@ -394,6 +422,10 @@ pub struct Call<M: Callable> {
     timeout: Option<Span>,
     /// Of the crate `tracing`; it ends with the call.
     span: trace::Span,
+    /// The method's place in the table.
+    index: u16,
+    /// What stays until the call has ended.
+    keeps: Option<Arc<dyn Any + Send + Sync>>,
     method: PhantomData<fn() -> M>,
 }
 
@@ -410,6 +442,7 @@ impl<M: Callable> Call<M> {
     pub(crate) fn new(
         shared: Arc<Shared>,
         to: Address,
+        id: MethodId,
         begun: Result<(Key, trace::Span), CallError<M::Error>>,
         timeout: Option<Span>,
     ) -> Self {
@@ -417,7 +450,13 @@ impl<M: Callable> Call<M> {
             Ok((key, span)) => (Some(key), None, span),
             Err(error) => (None, Some(error), trace::Span::default()),
         };
-        Self { shared, key, error, to, timeout, span, method: PhantomData }
+        Self { shared, key, error, to, timeout, span, index: id.index, keeps: None, method: PhantomData }
+    }
+
+    /// Has something stay until the call has ended.
+    pub(crate) fn keeping(mut self, what: Arc<dyn Any + Send + Sync>) -> Self {
+        self.keeps = Some(what);
+        self
     }
 
     /// Who was called.
@@ -430,11 +469,6 @@ impl<M: Callable> Call<M> {
         self.key.is_none_or(|key| self.shared.table().is_done(key))
     }
 
-    /// The time that it has, if that was given as a span.
-    pub(crate) fn time(&self) -> Option<Span> {
-        self.timeout
-    }
-
     /// The answer, if it is there. Once it was handed out, there is none.
     pub(crate) fn take(&mut self, waker: Option<&Waker>) -> Option<Result<M::Response, CallError<M::Error>>> {
         if let Some(error) = self.error.take() {
@@ -444,12 +478,15 @@ impl<M: Callable> Call<M> {
         let polled = self.shared.table().poll(key, waker);
         let Polled::Ready((outcome, bytes)) = polled else { return None };
         self.key = None;
-        self.span.ended(|| End::of_outcome(&outcome));
+        let end = End::of_outcome(&outcome);
         let outcome = match outcome {
             Outcome::Answer => M::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to }),
             outcome => Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| M::decode_error(bytes).ok())),
         };
+        let end = as_read(&self.shared, self.index, end, outcome.as_ref().err());
+        self.span.ended(|| end);
         buffers::give(bytes);
+        self.keeps = None;
         Some(outcome)
     }
 }
@@ -481,6 +518,8 @@ impl<M: Callable> Drop for Call<M> {
 #[must_use = "a dropped stream of answers is cancelled"]
 pub struct Answers<R, E> {
     pub(crate) shared: Arc<Shared>,
+    /// The method's place in the table.
+    index: u16,
     key: Option<Key>,
     error: Option<CallError<E>>,
     to: Address,
@@ -526,30 +565,44 @@ impl<R: DeserializeOwned, E: DeserializeOwned> Answers<R, E> {
             }
             Err((outcome, bytes)) => {
                 self.key = None;
-                self.span.ended(|| End::of_outcome(&outcome));
-                let outcome = match outcome {
+                let end = End::of_outcome(&outcome);
+                let error = match outcome {
                     Outcome::Answer => None,
-                    outcome => Some(Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| {
+                    outcome => Some(error_of(outcome, self.to, self.timeout, &bytes, |bytes| {
                         crate::method::decode(bytes).ok()
-                    }))),
+                    })),
                 };
+                let end = as_read(&self.shared, self.index, end, error.as_ref());
+                self.span.ended(|| end);
                 buffers::give(bytes);
-                outcome
+                error.map(Err)
             }
         };
         if let Some(Err(_)) = outcome {
-            self.give_up();
+            self.give_up(End::Malformed);
         }
         Poll::Ready(outcome)
     }
 }
 
 impl<R, E> Answers<R, E> {
-    fn give_up(&mut self) {
+    /// The time that it has, if that was given as a span.
+    pub(crate) fn time(&self) -> Option<Span> {
+        self.timeout
+    }
+
+    /// Cancels the call, for this reason.
+    fn give_up(&mut self, end: End) {
         if let Some(key) = self.key.take() {
-            self.span.ended(|| End::Cancelled);
-            let waker = self.shared.table().cancel(key);
+            self.span.ended(|| end);
+            let mut table = self.shared.table();
+            let counted = table.end_of(key).unwrap_or(End::Cancelled);
+            let waker = table.cancel(key);
+            drop(table);
             drop(waker);
+            if end == End::Malformed {
+                self.shared.recount(self.index, counted, end);
+            }
             self.shared.bell.ring();
         }
     }
@@ -557,7 +610,7 @@ impl<R, E> Answers<R, E> {
 
 impl<R, E> Drop for Answers<R, E> {
     fn drop(&mut self) {
-        self.give_up();
+        self.give_up(End::Cancelled);
     }
 }
 

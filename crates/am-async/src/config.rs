@@ -16,8 +16,9 @@ pub struct CallConfig {
     /// The longest request or answer, in bytes.
     pub max_bytes: u32,
     /// Memory for long requests and long answers on their way to this rank, in bytes: one limit for both. Those
-    /// for which there is no room wait at their sender, in the order in which they were announced. A peer has at
-    /// most half of what the others leave, or one message: those of others go before what is beyond it.
+    /// for which there is no room wait at their sender, in the order in which they were announced. A peer has room
+    /// for one of them, and for more as long as it has at most half of what the others leave; what others have
+    /// announced goes before what is beyond that.
     pub receive_bytes: u64,
     /// Answers of a stream that may be under way to this rank before the first of them has been taken, at least 1;
     /// and answers of a stream that may wait here for the network.

@@ -66,6 +66,13 @@ impl<W> Environment<W> {
         self.spawned().as_mut().map(std::mem::take)
     }
 
+    /// Whether tasks were spawned since they were last asked for.
+    #[inline]
+    pub(crate) fn has_spawned(&self) -> bool {
+        // SeqCst: as in `take_spawned`.
+        self.any.load(Ordering::SeqCst)
+    }
+
     /// The endpoint is gone: nothing is spawned any more. Returns what was and has not begun.
     pub(crate) fn close(&self) -> Option<Vec<Spawned>> {
         self.spawned().take()

@@ -18,6 +18,13 @@ use std::time::Duration;
 /// Polls of the endpoint in one turn of the task, after which other tasks have theirs.
 const TURNS: usize = 32;
 
+/// How long the task stays awake after it has last found something to do, where its endpoint has a processor to
+/// itself: the answer to a call usually comes sooner than a sleep ends.
+const LINGER: Span = Span::from_micros(100);
+
+/// The part of [`LINGER`] in which it keeps its processor.
+const SPIN: Span = Span::from_micros(10);
+
 /// The longest sleep of the task: how late it may notice that the endpoint's [stall
 /// report](am_core::stall::request) is requested.
 const LONGEST: Span = Span::from_secs(1);
@@ -50,10 +57,11 @@ pub struct DriverEnd<T: Transport, S> {
 }
 
 /// A future that serves an endpoint: a task of tokio, or of any other executor, that [`Caller`]s in other tasks,
-/// on any thread, call through. Between messages and calls it sleeps, until the transport calls its waker
-/// ([`Waiting::notify`](am_core::Waiting::notify)), a caller does, or something is due: for that a thread of the
-/// process waits, so that the executor needs no timers. On a transport that calls nobody, as the simulated ones,
-/// it is ready all the time.
+/// on any thread, call through. When it has had nothing to do for a tenth of a millisecond it sleeps, until the
+/// transport calls its waker ([`Waiting::notify`](am_core::Waiting::notify)), a caller does, or something is due:
+/// for that a thread of the process waits, so that the executor needs no timers. Until then it is ready, and other
+/// tasks have their turns between its looks; where the job has more ranks than processors it sleeps at once. On a
+/// transport that calls nobody, as the simulated ones, it is ready all the time.
 ///
 /// Dropping it drops the endpoint: the other ranks count this one as lost.
 ///
@@ -101,6 +109,8 @@ pub struct Driver<T: Transport, S, W> {
     due: Option<Instant>,
     /// When it looks next whether a report is asked for, which nobody wakes it up for.
     next_look: Instant,
+    /// Since when it has found nothing to do, if that is known.
+    idle_since: Option<Instant>,
     lost: bool,
     world: PhantomData<fn(W)>,
 }
@@ -128,6 +138,7 @@ pub fn drive<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
         wake_up,
         due: None,
         next_look,
+        idle_since: None,
         lost: false,
         world: PhantomData,
     };
@@ -180,16 +191,32 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
         if let Some(endpoint) = &mut driver.endpoint {
             endpoint.tell_if_asked(None);
         }
+        let (mut served, mut idle) = (false, Span(0));
         for _ in 0..TURNS {
             if driver.stop_handle.stop.load(Ordering::SeqCst) {
                 return driver.end(None);
             }
             match driver.serve() {
                 Err(error) => return driver.end(Some(error)),
-                Ok(true) => continue,
+                Ok(true) => {
+                    (served, driver.idle_since) = (true, None);
+                    continue;
+                }
                 Ok(false) => {}
             }
             let endpoint = driver.endpoint.as_mut().expect("a driver that has ended is not polled again");
+            if endpoint.transport().spins() {
+                endpoint.flush();
+                let now = endpoint.now();
+                idle = now - *driver.idle_since.get_or_insert(now);
+                if idle < LINGER {
+                    // Who has been woken goes on first.
+                    if served || idle >= SPIN {
+                        break;
+                    }
+                    continue;
+                }
+            }
             match endpoint.notify(context.waker()) {
                 Notify::Ready => continue,
                 Notify::Never => break,
@@ -210,7 +237,10 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
             driver.due = Some(due);
             return Poll::Pending;
         }
-        // Others have their turn.
+        // Others have their turn, and other programs theirs once nothing has come for a while.
+        if idle >= SPIN {
+            std::thread::yield_now();
+        }
         context.waker().wake_by_ref();
         Poll::Pending
     }

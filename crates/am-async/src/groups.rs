@@ -6,6 +6,7 @@ use crate::error::CallError;
 use crate::layer::Calls;
 use crate::method::{Callable, MethodId};
 use crate::table::Table;
+use crate::trace;
 use crate::tree::{self, Branch};
 use am_core::{Address, Destination, Endpoint, HasLayer, Transport};
 use std::fmt;
@@ -24,15 +25,9 @@ impl Caller {
     /// pass it on, and run the method for its caller, which [`Origin::source`](crate::Origin::source) names as
     /// ever. What differs then:
     ///
-    /// - A rank's answer comes with those of all ranks below it, once all have ended. One that is lost before, or
-    ///   that refuses to pass the request on, ends the calls to all below it with an error that names it, also
-    ///   where the method has run.
-    /// - A rank with others below it keeps a sixteenth of a call's time for the way back, so that those that are
-    ///   too late fail alone. Where a request has come through `n` such ranks, its own among them, the method has
-    ///   the time's part `(15/16)^n`, which [`Origin::left`](crate::Origin::left) says. If the way back takes
-    ///   longer than was kept for it, all of them are [`CallError::TimedOut`].
-    /// - The answers of the ranks below one are together at most as long as [`CallConfig::max_bytes`], beyond
-    ///   which all of them fail.
+    /// - Answers come back the same way, each as soon as it is there. A rank that is lost, or that refuses to pass the
+    ///   request on, ends the calls to all below it whose answers have not come through it with an error that names
+    ///   it, also where the method has run.
     /// - The rank and what it passes on are one of the requests that [`CallConfig::tasks`] limits, and no calls
     ///   that other limits count.
     /// - Metrics count a rank's work as calls that it makes to itself, and spans are children of those of the
@@ -63,11 +58,15 @@ impl Caller {
     ) -> CallEach<M> {
         let to: Vec<Address> = to.into_iter().map(Destination::address).collect();
         let outcomes = Vec::with_capacity(to.len());
-        let parts: Vec<Part<M>> = match self.along_tree(&to, method, request) {
+        let (span, trace) = self.shared().tracer.several(self.trace(), "each", method.id().index);
+        let entered = span.enter();
+        let caller = self.clone().part_of(trace);
+        let parts: Vec<Part<M>> = match caller.along_tree(&to, method, request) {
             Some(branches) => branches.into_iter().map(Part::Many).collect(),
-            None => to.into_iter().map(|to| Part::One(self.call(to, method, request))).collect(),
+            None => to.into_iter().map(|to| Part::One(caller.call(to, method, request))).collect(),
         };
-        CallEach { parts: parts.into_iter(), first: None, outcomes }
+        drop(entered);
+        CallEach { parts: parts.into_iter(), first: None, outcomes, span }
     }
 
     /// Sends a request along a tree, if it is worth that.
@@ -104,6 +103,8 @@ pub struct CallEach<M: Callable> {
     /// The first that has not ended.
     first: Option<Part<M>>,
     outcomes: Vec<CallResult<M>>,
+    /// That of all calls.
+    span: trace::Span,
 }
 
 impl<M: Callable> fmt::Debug for CallEach<M> {
@@ -155,15 +156,11 @@ impl<M: Callable> CallEach<M> {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Vec<CallResult<M>> {
-        let Self { parts, first, mut outcomes } = self;
+        let Self { parts, first, mut outcomes, span: _span } = self;
         for part in first.into_iter().chain(parts) {
             match part {
                 Part::One(call) => outcomes.push(call.wait(endpoint)),
-                Part::Many(branch) => {
-                    let (ranks, call) = branch.into_parts();
-                    let after = call.time();
-                    outcomes.extend(Branch::results::<M>(&ranks, after, call.wait(endpoint)));
-                }
+                Part::Many(branch) => outcomes.extend(branch.wait::<M, T, S, W>(endpoint)),
             }
         }
         outcomes

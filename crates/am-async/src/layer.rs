@@ -3,24 +3,25 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::context::Environment;
+use crate::lending;
 use crate::meter::Meter;
 use crate::method::Aligned;
 use crate::methods::Methods;
-use crate::outcome::{Alarm, Note, Outgoing, Sent, Wakers};
+use crate::outcome::{Alarm, Wakers};
 use crate::room::Room;
 use crate::server::Server;
 use crate::shared::{Known, Ready, Shared, Waking};
-use crate::task::{Arrived, Dispatch, Dispatched, Taken};
+use crate::task::{Arrived, Taken};
 use crate::trace::Tracer;
 use crate::tree;
-use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, measures, read_measures};
+use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, read_measures};
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::slab::Key;
-use am_core::transport::PeerStatus;
+use am_core::transport::{Lender, PeerStatus};
 use am_core::{
-    Address, Arguments, Category, Endpoint, HandlerResult, Handlers, HasLayer, Instant, Lane, Payload, Peer,
-    RegisterError, Rejected, Reply, ReplyError, Request, SendError, Span, Token, Transport,
+    Address, HandlerResult, Handlers, HasLayer, Instant, Payload, Peer, RegisterError, Reply, Request, Span, Token,
 };
+use sending::{room, send_answer, send_call, send_note, send_part};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -51,6 +52,8 @@ pub struct Calls<W> {
     environment: Arc<Environment<W>>,
     server: Server<W>,
     room: Arc<Room>,
+    /// Of what is too long for a message.
+    lender: Lender,
     wire: Wire,
     /// Requests are read here.
     request: Aligned,
@@ -134,7 +137,7 @@ impl<W: Send + 'static> Calls<W> {
         world: W,
         config: CallConfig,
     ) -> Result<Self, RegisterError> {
-        methods.asynchronous(tree::NAME, tree::relay)?;
+        methods.stream(tree::NAME, tree::relay)?;
         let mut layer = handlers.layer::<Self>("calls")?;
         #[cfg(feature = "tracing")]
         if config.tracing {
@@ -199,6 +202,7 @@ impl<W: Send + 'static> Calls<W> {
             environment: Arc::new(Environment::new(shared)),
             server: Server::new(methods, config, ready, Arc::clone(&room), meter, tracer),
             room,
+            lender: Lender::new(lending::LOANS),
             wire,
             request: Aligned::default(),
             answer: Vec::new(),
@@ -474,7 +478,7 @@ impl<W: Send + 'static> Calls<W> {
     fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool) {
         let (mut advanced, mut blocked) = (false, false);
         self.events += 1;
-        let Self { environment, server, wakers, due, wire, root, .. } = self;
+        let Self { world, environment, server, lender, wakers, due, wire, root, .. } = self;
         let wire = *wire;
         let mut table = environment.shared.table();
         table.set_shape(outbox.shape());
@@ -512,12 +516,14 @@ impl<W: Send + 'static> Calls<W> {
         }
         let outcome = table.send_notes(|note| send_note(outbox, wire, note));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
-        let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, outgoing));
+        let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, lender, outgoing));
         #[cfg(feature = "tower")]
         table.give_permits(wakers);
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome =
             table.send_parts(wakers, |to, remote, at, rest| send_part(outbox, wire, to, remote, at as u64, rest));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        let outcome = table.read_lent(wakers, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         self.next_alarm = table.next_alarm();
         let under_way = table.under_way();
@@ -538,13 +544,16 @@ impl<W: Send + 'static> Calls<W> {
         for future in environment.take_spawned().into_iter().flatten() {
             server.spawn(future, outbox.address());
         }
+        let here = world.as_deref_mut().expect("no future is polled");
+        let outcome = server.read_lent(here, environment, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         if server.is_ready() {
-            environment.lend(&mut self.world);
-            let mut lent = Lent { environment, world: &mut self.world };
+            environment.lend(world);
+            let mut lent = Lent { environment, world };
             advanced |= server.poll(environment);
             lent.take_back();
         }
-        let outcome = server.send(|dispatch| send_answer(outbox, wire, dispatch));
+        let outcome = server.send(|dispatch| send_answer(outbox, wire, lender, dispatch));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         self.watch = under_way != 0 || server.answering() != 0;
         (advanced, blocked)
@@ -571,185 +580,7 @@ impl<W> Drop for Lent<'_, W> {
     }
 }
 
-/// The largest payload of a request to a rank with so many argument words.
-#[inline]
-fn room(outbox: &Outbox<'_>, to: Address, words: usize) -> u64 {
-    outbox.max_payload(to, Category::Medium, Lane::Request, words).unwrap_or(0)
-}
-
-/// Sends a request of a category that its payload tells.
-#[inline]
-fn request<A: Arguments>(
-    outbox: &mut Outbox<'_>,
-    to: Address,
-    handler: Request<A>,
-    args: A,
-    body: &[u8],
-) -> Result<(), SendError> {
-    match body {
-        [] => outbox.try_request(to, handler, args),
-        body => outbox.try_request_medium(to, handler, args, body),
-    }
-}
-
-#[inline]
-fn sent(outcome: Result<(), SendError>) -> Sent {
-    match outcome {
-        Ok(()) => Sent::Yes,
-        Err(SendError::WouldBlock { .. }) => Sent::NotNow,
-        Err(error) => Sent::Failed(error),
-    }
-}
-
-/// Makes a call and sends it at once, where nothing waits before it and it fits one message; else gives its
-/// request back. Whoever calls lets the endpoint poll.
-#[inline]
-pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
-    endpoint: &mut Endpoint<T, S>,
-    shared: &Shared,
-    to: Address,
-    header: Header,
-    request: Vec<u8>,
-) -> Result<Key, Vec<u8>> {
-    let room = || endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
-    if !request.is_empty() && request.len() as u64 > room() {
-        return Err(request);
-    }
-    let started = shared.table().start_sent(endpoint.shape(), to, header, request.len(), || endpoint.now());
-    let Some(key) = started else { return Err(request) };
-    let calls = endpoint.layer_unscheduled::<Calls<W>>();
-    calls.watch = true;
-    let (handler, words) = (calls.wire.call, (header.to_u64(), key.to_u64()));
-    let sent = match &request[..] {
-        [] => endpoint.try_request(to, handler, words),
-        body => endpoint.try_request_medium(to, handler, words, body),
-    };
-    match sent {
-        Ok(()) => buffers::give(request),
-        Err(SendError::WouldBlock { .. }) => {
-            shared.table().put_back(key, request);
-            endpoint.layer_mut::<Calls<W>>().more = true;
-        }
-        Err(error) => {
-            buffers::give(request);
-            shared.table().refused(key, error, &mut Wakers::new());
-            endpoint.layer_mut::<Calls<W>>().more = true;
-        }
-    }
-    Ok(key)
-}
-
-#[inline]
-fn send_call(outbox: &mut Outbox<'_>, wire: Wire, outgoing: Outgoing<'_>) -> Sent {
-    let Outgoing { key, to, header, request: body, left, window } = outgoing;
-    let (one_way, stream, call) = (header.is(Header::ONE_WAY), header.is(Header::STREAM), key.to_u64());
-    let words = match (one_way, left.is_some() | stream) {
-        (true, false) => ONE_WAY,
-        (true, true) => ONE_WAY_WITH,
-        (false, false) => CALL,
-        (false, true) => CALL_WITH,
-    };
-    let time = left.map_or(NO_DEADLINE, |left| left.0);
-    if !body.is_empty() && body.len() as u64 > room(outbox, to, words) {
-        let header = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
-        let measures = measures(body.len() as u32, window);
-        return match sent(outbox.try_request(to, wire.call_with, (header, call, time, measures))) {
-            Sent::Yes => Sent::Announced,
-            other => other,
-        };
-    }
-    let header = header.to_u64();
-    sent(match (one_way, words) {
-        (true, ONE_WAY) => request(outbox, to, wire.one_way, header, body),
-        (true, _) => request(outbox, to, wire.one_way_with, (header, time), body),
-        (false, CALL) => request(outbox, to, wire.call, (header, call), body),
-        (false, _) => request(outbox, to, wire.call_with, (header, call, time, measures(0, window)), body),
-    })
-}
-
-fn send_note(outbox: &mut Outbox<'_>, wire: Wire, note: Note) -> Sent {
-    let (to, what, a, b) = match note {
-        Note::Cancel { to, call } => (to, Control::Cancel, call.to_u64(), 0),
-        Note::GrantAnswer { to, task, call } => (to, Control::GrantAnswer, task, call.to_u64()),
-        Note::Credit { to, call, answers } => (to, Control::Credit, call.to_u64(), answers),
-    };
-    sent(outbox.try_request(to, wire.control, (what as u64, a, b)))
-}
-
-/// Sends as much of something long as one message carries.
-fn send_part(
-    outbox: &mut Outbox<'_>,
-    wire: Wire,
-    to: Address,
-    remote: u64,
-    at: u64,
-    rest: &[u8],
-) -> Result<usize, SendError> {
-    let len = rest.len().min(usize::try_from(room(outbox, to, PART)).unwrap_or(usize::MAX));
-    match outbox.try_request_medium(to, wire.part, (remote, at), &rest[..len]) {
-        Ok(()) => Ok(len),
-        Err(SendError::WouldBlock { .. }) => Ok(0),
-        Err(error) => Err(error),
-    }
-}
-
-fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatch<'_>) -> Dispatched {
-    let outcome = match dispatch {
-        Dispatch::Answer { to, call, verdict, pending, body, task, items } => {
-            if let Some(way_back) = pending.take() {
-                let words = (verdict.to_u64(), call);
-                let answered = match body {
-                    [] => outbox.answer(way_back, wire.answered, words),
-                    body => outbox.answer_medium(way_back, wire.answered, words, body),
-                };
-                match answered {
-                    Ok(()) => return Dispatched::Sent,
-                    Err(Rejected { error: ReplyError::PayloadTooLarge { .. }, token, .. }) => {
-                        // The credit goes back; the answer goes as a message of its own.
-                        let accepted = Verdict::new(Status::Accepted, verdict.digest).to_u64();
-                        if outbox.answer(token, wire.answered, (accepted, call)).is_err() {
-                            return Dispatched::Gone;
-                        }
-                    }
-                    Err(_) => return Dispatched::Gone,
-                }
-            }
-            if body.len() as u64 > room(outbox, to, ANSWER) {
-                let (verdict, bytes) = (Verdict { long: true, ..verdict }.to_u64(), body.len() as u64);
-                let words = (verdict, call, bytes, task.to_u64());
-                return match outbox.try_request(to, wire.answer, words) {
-                    Ok(()) => Dispatched::Announced,
-                    Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
-                    Err(_) => Dispatched::Gone,
-                };
-            }
-            request(outbox, to, wire.answer, (verdict.to_u64(), call, items, 0), body)
-        }
-        Dispatch::Accepted { call, verdict, pending } => {
-            return match outbox.answer(pending, wire.answered, (verdict.to_u64(), call)) {
-                Ok(()) => Dispatched::Sent,
-                Err(_) => Dispatched::Gone,
-            };
-        }
-        Dispatch::Item { to, call, verdict, body, number } => {
-            request(outbox, to, wire.answer, (verdict.to_u64(), call, number, 0), body)
-        }
-        Dispatch::Grant { to, call, task } => {
-            outbox.try_request(to, wire.control, (Control::GrantRequest as u64, call, task.to_u64()))
-        }
-        Dispatch::Part { to, call, at, rest } => {
-            return match send_part(outbox, wire, to, call, at as u64 | PART_OF_ANSWER, rest) {
-                Ok(bytes) => Dispatched::Partly(bytes),
-                Err(_) => Dispatched::Gone,
-            };
-        }
-    };
-    match outcome {
-        Ok(()) => Dispatched::Sent,
-        Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
-        Err(_) => Dispatched::Gone,
-    }
-}
-
+mod sending;
+pub(crate) use sending::{call_at_once, send_at_once};
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

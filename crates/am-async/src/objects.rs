@@ -329,7 +329,7 @@ impl<W: Send + 'static> Methods<W> {
     }
 }
 
-/// Ends a method that is called for an object that all ranks have dropped, the caller among them.
+/// Ends a method that is called for an object that all ranks have dropped: whoever calls it breaks the protocol.
 fn gone(name: &str, number: u64) -> ! {
     // As a panic, without the message that one prints.
     resume_unwind(Box::new(format!("object {number} of '{name}' was dropped by all ranks")))
@@ -342,13 +342,20 @@ fn gone(name: &str, number: u64) -> ! {
 /// value of a rank that has not made it yet wait there, as long as their deadline allows.
 ///
 /// Dropping one is not collective either. This rank's value stays for the calls of others until all ranks have
-/// dropped theirs, of which one rank, another one for each object, is told by messages. A call under way keeps no
-/// value: one that is awaited after its own rank has dropped the object, and all others have, may end with
-/// [`CallError::Panicked`](crate::CallError::Panicked). After the loss of a rank the values of objects stay as
-/// long as the endpoint. Calls to a lost rank are errors, as others.
+/// dropped theirs, of which one rank, another one for each object, is told by messages. A call of
+/// [`fetch`](Self::fetch) or [`update`](Self::update) that has not ended counts as this rank's object until it has.
+/// After the loss of a rank the values of objects stay as long as the endpoint. Calls to a lost rank are errors,
+/// as others.
 pub struct DistObject<T> {
     objects: Objects<T>,
     value: Arc<Cell<T>>,
+    held: Arc<Held<T>>,
+}
+
+/// This rank's part in an object; the others learn when it ends.
+struct Held<T> {
+    kind: Arc<Kind<T>>,
+    dropped: Method<u64, ()>,
     caller: Caller,
     number: u64,
 }
@@ -357,7 +364,7 @@ impl<T> fmt::Debug for DistObject<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistObject")
             .field("objects", &self.objects)
-            .field("number", &self.number)
+            .field("number", &self.held.number)
             .finish_non_exhaustive()
     }
 }
@@ -380,7 +387,8 @@ impl<T: Send + 'static> DistObject<T> {
             here.waiting.extract_if(.., |(waits_for, _)| *waits_for == number).map(|(_, waker)| waker).collect();
         drop(here);
         wakers.into_iter().for_each(Waker::wake);
-        Self { objects: objects.clone(), value, caller, number }
+        let held = Held { kind: Arc::clone(&objects.kind), dropped: objects.dropped, caller, number };
+        Self { objects: objects.clone(), value, held: Arc::new(held) }
     }
 
     /// Lends this rank's value to a closure. Calls of other ranks for it wait meanwhile.
@@ -396,11 +404,11 @@ impl<T: Send + 'static> DistObject<T> {
 impl<T: Clone + Serialize + DeserializeOwned + Send + 'static> DistObject<T> {
     /// Fetches a copy of a rank's value. The deadline is `caller`'s.
     pub fn fetch(&self, caller: &Caller, rank: impl Destination) -> Call<Method<u64, T>> {
-        caller.call(rank, self.objects.fetch, &self.number)
+        caller.call(rank, self.objects.fetch, &self.held.number).keeping(self.held.clone())
     }
 }
 
-impl<T> DistObject<T> {
+impl<T: Send + 'static> DistObject<T> {
     /// Has a function run on a rank's value; the future yields what it returns. The deadline is `caller`'s.
     ///
     /// # Panics
@@ -419,19 +427,19 @@ impl<T> DistObject<T> {
     {
         let same = Arc::ptr_eq(&self.objects.kind, &function.kind);
         assert!(same, "the function was registered for another kind of objects");
-        caller.call(rank, function.method, &(self.number, request))
+        caller.call(rank, function.method, &(self.held.number, request)).keeping(self.held.clone())
     }
 }
 
-impl<T> Drop for DistObject<T> {
+impl<T> Drop for Held<T> {
     fn drop(&mut self) {
         let shape = self.caller.shared().table().shape();
         let told = shape.is_some_and(|shape| {
-            self.caller.one_way(counter(shape, self.number), self.objects.dropped, &self.number).is_ok()
+            self.caller.one_way(counter(shape, self.number), self.dropped, &self.number).is_ok()
         });
         if !told {
             // The endpoint is gone: nobody reaches the value any more.
-            self.objects.kind.free(self.number);
+            self.kind.free(self.number);
         }
     }
 }

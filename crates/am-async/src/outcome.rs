@@ -3,6 +3,7 @@
 use crate::error::Busy;
 use crate::wire::{Header, Status, Verdict, read_numbers};
 use am_core::slab::Key;
+use am_core::transport::Loan;
 use am_core::{Address, Instant, LossCause, SendError, Span};
 use std::task::Waker;
 
@@ -24,6 +25,9 @@ pub(crate) enum Entry {
     Waits,
     /// It is not made if it would wait for others.
     Immediate,
+    /// It has this permit, if that was given, and goes before those that wait without one.
+    #[cfg(feature = "tower")]
+    Permitted(Key),
     /// Nothing: it passes a request on, and the limit of requests that are worked on is that of such calls. They
     /// would wait for each other around the job.
     Uncounted,
@@ -92,8 +96,8 @@ pub(crate) struct Outgoing<'a> {
 /// What became of something that was to be sent.
 pub(crate) enum Sent {
     Yes,
-    /// What is long was announced.
-    Announced,
+    /// What is long was announced, and maybe lent.
+    Announced(Option<Loan>),
     /// There is no room.
     NotNow,
     Failed(SendError),

@@ -1,132 +1,163 @@
-//! Memory for long requests and long answers on their way here: one limit for both, of which each peer has its
-//! part, and one order in which they get it.
+//! Memory for long requests and long answers on their way here: one limit for both, one order in which they get
+//! it, and a share for each peer.
+//!
+//! A peer may have memory for one message, and for more as long as it has no more than half of what the others
+//! leave. One that is granted memory and then computes, or stops, keeps that part, and the others go on with the
+//! rest.
 
 use am_core::Address;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use am_core::slab::Key;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who waits for memory.
+/// What waits for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Requests of others to this rank.
-    Requests = 0,
+    Requests,
     /// Answers to calls of this rank.
-    Answers = 1,
+    Answers,
 }
 
-impl Side {
-    const fn other(self) -> usize {
-        1 - self as usize
-    }
-}
-
-/// What became of a wish for memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    Yes,
-    /// Its peer has its part: those behind it go before.
-    PeerHasPart,
-    /// There is none, or another one has waited longer.
-    NotNow,
-}
-
-/// Nobody waits.
-const NOBODY: u64 = u64::MAX;
-
-#[derive(Debug)]
-struct Shares {
-    used: u64,
-    /// Of these, those of each peer that ever had some.
-    of_peers: BTreeMap<Address, u64>,
-    /// The first ticket that waits at each side for its turn.
-    first: [u64; 2],
-    /// Whether any waits at each side, also one whose peer has its part.
-    waiting: [bool; 2],
-}
-
-/// A peer that has some memory gets more as long as it has at most half of what the others leave, so that one
-/// whose messages do not come, since it computes, keeps nobody else's waiting for long.
-///
-/// Who gives memory back on another thread rings the doorbell afterwards, and the endpoint looks again.
+/// Whoever gives memory back on another thread rings the doorbell afterwards, and the endpoint looks again.
 #[derive(Debug)]
 pub(crate) struct Room {
-    limit: u64,
-    next: AtomicU64,
-    shares: Mutex<Shares>,
-    /// Whether one that waited before may have its turn now. Relaxed: whoever looks takes the lock.
+    books: Mutex<Books>,
+    /// Whether those that wait may have their turn now. Relaxed: it guards nothing but itself.
     freed: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    /// Its place in the order of all.
+    ticket: u64,
+    side: Side,
+    bytes: u64,
+    key: Key,
+}
+
+/// The messages of a peer that wait, of both sides in one order; none is empty.
+#[derive(Debug)]
+struct Queue {
+    peer: Address,
+    waiters: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Books {
+    limit: u64,
+    used: u64,
+    /// Bytes of each peer that has ever had some.
+    of_peers: BTreeMap<Address, u64>,
+    tickets: u64,
+    waiting: Vec<Queue>,
+    /// Empty ones, for others.
+    spare: Vec<VecDeque<Waiter>>,
+}
+
+impl Books {
+    /// Whether a peer may have so much more, where there is memory.
+    fn is_share(&self, peer: Address, bytes: u64) -> bool {
+        let mine = self.of_peers.get(&peer).copied().unwrap_or(0);
+        let left = self.limit.saturating_sub(self.used - mine);
+        mine == 0 || mine.saturating_add(bytes) <= left / 2
+    }
+
+    /// Whether there is so much. One message always has room.
+    fn has(&self, bytes: u64) -> bool {
+        self.used == 0 || self.used.saturating_add(bytes) <= self.limit
+    }
+
+    fn place_of(&self, peer: Address) -> Option<usize> {
+        self.waiting.iter().position(|queue| queue.peer == peer)
+    }
+
+    /// Keeps an empty queue for others.
+    fn tidy(&mut self, place: usize) {
+        if self.waiting[place].waiters.is_empty() {
+            self.spare.push(self.waiting.swap_remove(place).waiters);
+        }
+    }
 }
 
 impl Room {
     pub(crate) fn new(limit: u64) -> Self {
-        let shares = Shares { used: 0, of_peers: BTreeMap::new(), first: [NOBODY; 2], waiting: [false; 2] };
-        Self { limit, next: AtomicU64::new(0), shares: Mutex::new(shares), freed: AtomicBool::new(false) }
+        let (of_peers, waiting, spare) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let books = Books { limit, used: 0, of_peers, tickets: 0, waiting, spare };
+        Self { books: Mutex::new(books), freed: AtomicBool::new(false) }
     }
 
-    fn shares(&self) -> MutexGuard<'_, Shares> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place in the order.
-    pub(crate) fn ticket(&self) -> u64 {
-        self.next.fetch_add(1, Relaxed)
-    }
-
-    /// Takes memory for a message of a peer, if it is there and no other has waited longer. A peer that has none
-    /// gets some for one message, and one message always has room.
-    pub(crate) fn take(&self, side: Side, ticket: u64, peer: Address, bytes: u64) -> Given {
-        let mut shares = self.shares();
-        shares.waiting[side as usize] = true;
-        let held = shares.of_peers.get(&peer).copied().unwrap_or(0);
-        let part = self.limit.saturating_sub(shares.used - held) / 2;
-        if held != 0 && held.saturating_add(bytes) > part {
-            return Given::PeerHasPart;
-        }
-        self.set_first(&mut shares, side, ticket);
-        let fits = shares.used == 0 || shares.used.saturating_add(bytes) <= self.limit;
-        if shares.first[side.other()] < ticket || !fits {
-            return Given::NotNow;
-        }
-        shares.used += bytes;
-        *shares.of_peers.entry(peer).or_insert(0) += bytes;
-        Given::Yes
-    }
-
-    fn set_first(&self, shares: &mut Shares, side: Side, ticket: u64) {
-        let before = std::mem::replace(&mut shares.first[side as usize], ticket);
-        if before < ticket && shares.waiting[side.other()] {
-            self.freed.store(true, Relaxed);
+    /// A peer's message of so many bytes waits, behind all others of both sides.
+    pub(crate) fn add(&self, side: Side, peer: Address, bytes: u64, key: Key) {
+        let mut books = self.books();
+        let waiter = Waiter { ticket: books.tickets, side, bytes, key };
+        books.tickets += 1;
+        match books.place_of(peer) {
+            Some(place) => books.waiting[place].waiters.push_back(waiter),
+            None => {
+                let mut waiters = books.spare.pop().unwrap_or_default();
+                waiters.push_back(waiter);
+                books.waiting.push(Queue { peer, waiters });
+            }
         }
     }
 
-    /// Nobody waits at a side for its turn; some may wait whose peers have their parts.
-    pub(crate) fn nobody_first(&self, side: Side, waiting: bool) {
-        let mut shares = self.shares();
-        self.set_first(&mut shares, side, NOBODY);
-        shares.waiting[side as usize] = waiting;
+    /// A peer's message waits no longer, and has no memory.
+    pub(crate) fn remove(&self, side: Side, peer: Address, key: Key) {
+        let mut books = self.books();
+        if let Some(place) = books.place_of(peer) {
+            books.waiting[place].waiters.retain(|waiter| (waiter.key, waiter.side) != (key, side));
+            books.tidy(place);
+        }
+        self.look_again();
     }
 
-    /// Whether one waits at a side for its turn, before all that come.
-    pub(crate) fn is_waited_for(&self, side: Side) -> bool {
-        self.shares().first[side as usize] != NOBODY
-    }
-
-    /// Has those that wait looked at again: one that was first has gone.
-    pub(crate) fn look_again(&self) {
-        self.freed.store(true, Relaxed);
+    /// The message of a side that has memory from now on, if one can have it. To be called until there is none.
+    ///
+    /// Of the messages whose peers have not had their share, the one that has waited longest is first, and keeps
+    /// all behind it waiting, at both sides. Looks at each peer of which something waits.
+    pub(crate) fn next(&self, side: Side) -> Option<Key> {
+        let mut books = self.books();
+        let fronts = books.waiting.iter().enumerate().filter_map(|(place, queue)| {
+            let front = queue.waiters.front()?;
+            books.is_share(queue.peer, front.bytes).then_some((place, *front))
+        });
+        let (place, Waiter { bytes, key, side: of, .. }) = fronts.min_by_key(|(_, front)| front.ticket)?;
+        if !books.has(bytes) {
+            return None;
+        }
+        if of != side {
+            self.look_again();
+            return None;
+        }
+        let peer = books.waiting[place].peer;
+        books.used += bytes;
+        *books.of_peers.entry(peer).or_default() += bytes;
+        books.waiting[place].waiters.pop_front();
+        books.tidy(place);
+        Some(key)
     }
 
     /// Gives memory of a peer's message back.
     pub(crate) fn give(&self, peer: Address, bytes: u64) {
-        let mut shares = self.shares();
-        shares.used -= bytes;
-        if let Some(held) = shares.of_peers.get_mut(&peer) {
-            *held -= bytes;
+        let mut books = self.books();
+        books.used -= bytes;
+        if let Some(mine) = books.of_peers.get_mut(&peer) {
+            *mine -= bytes;
         }
-        if shares.waiting.contains(&true) {
-            self.freed.store(true, Relaxed);
+        if !books.waiting.is_empty() {
+            self.look_again();
         }
+    }
+
+    /// Has those that wait looked at again.
+    fn look_again(&self) {
+        self.freed.store(true, Relaxed);
     }
 
     /// Whether those that wait are to be looked at again.
@@ -142,7 +173,13 @@ impl Room {
     /// Bytes in use.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn used(&self) -> u64 {
-        self.shares().used
+        self.books().used
+    }
+
+    /// Messages that wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.books().waiting.iter().map(|queue| queue.waiters.len()).sum()
     }
 }
 
@@ -151,53 +188,111 @@ mod tests {
     use super::*;
     use am_core::Rank;
 
-    fn peer(rank: u32) -> Address {
-        Rank(rank).into()
+    const LIMIT: u64 = 128;
+
+    struct Played {
+        room: Room,
+        added: u64,
+    }
+
+    impl Played {
+        fn new() -> Self {
+            Self { room: Room::new(LIMIT), added: 0 }
+        }
+
+        /// A message of so many bytes of a rank, by its number.
+        fn add(&mut self, side: Side, rank: u32, bytes: u64) -> u64 {
+            self.added += 1;
+            self.room.add(side, Rank(rank).into(), bytes, Key::from_u64(self.added));
+            self.added
+        }
+
+        fn give(&self, rank: u32, bytes: u64) {
+            self.room.give(Rank(rank).into(), bytes);
+        }
+
+        fn next(&self, side: Side) -> Option<u64> {
+            self.room.next(side).map(Key::to_u64)
+        }
+
+        /// All that have their turn now, in order, as the layer looks at them.
+        fn all(&self) -> Vec<u64> {
+            let mut all = Vec::new();
+            loop {
+                let before = all.len();
+                for side in [Side::Answers, Side::Requests] {
+                    all.extend(std::iter::from_fn(|| self.next(side)));
+                }
+                if all.len() == before {
+                    self.room.take_freed();
+                    return all;
+                }
+            }
+        }
     }
 
     #[test]
     fn both_sides_share_one_limit_in_order() {
-        let room = Room::new(100);
-        let tickets: Vec<u64> = (0..4).map(|_| room.ticket()).collect();
-        assert_eq!(room.take(Side::Requests, tickets[0], peer(0), 90), Given::Yes);
-        room.nobody_first(Side::Requests, false);
+        let mut played = Played::new();
+        let first = played.add(Side::Requests, 0, 90);
+        assert_eq!(played.all(), [first]);
+        let second = played.add(Side::Answers, 1, 50);
+        let third = played.add(Side::Requests, 2, 5);
         // The second does not fit, and keeps the third, which would, behind it.
-        assert_eq!(room.take(Side::Answers, tickets[1], peer(1), 20), Given::NotNow);
-        assert_eq!(room.take(Side::Requests, tickets[2], peer(2), 5), Given::NotNow);
-        assert!(!room.take_freed());
-        room.give(peer(0), 90);
-        assert!(room.take_freed() && !room.is_freed());
-        assert_eq!(room.take(Side::Answers, tickets[1], peer(1), 20), Given::Yes);
-        // Whoever waited behind is told once the first has gone.
-        room.nobody_first(Side::Answers, false);
-        assert!(room.take_freed());
-        assert_eq!(room.take(Side::Requests, tickets[2], peer(2), 5), Given::Yes);
-        room.nobody_first(Side::Requests, false);
-        room.give(peer(1), 20);
-        room.give(peer(2), 5);
-        assert_eq!(room.used(), 0);
+        assert_eq!((played.next(Side::Answers), played.next(Side::Requests)), (None, None));
+        assert!(!played.room.take_freed());
+        played.give(0, 90);
+        assert!(played.room.take_freed() && !played.room.is_freed());
+        // Who is behind at its side has the other one looked at.
+        assert_eq!(played.next(Side::Requests), None);
+        assert!(played.room.take_freed());
+        assert_eq!((played.next(Side::Answers), played.next(Side::Answers)), (Some(second), None));
+        assert!(played.room.take_freed());
+        assert_eq!(played.next(Side::Requests), Some(third));
+        played.give(1, 50);
+        played.give(2, 5);
+        assert_eq!((played.room.used(), played.room.waiting(), played.room.is_freed()), (0, 0, false));
         // One message has room, however long it is.
-        assert_eq!(room.take(Side::Requests, tickets[3], peer(3), 1000), Given::Yes);
+        let fourth = played.add(Side::Requests, 3, 1000);
+        assert_eq!(played.all(), [fourth]);
+    }
+
+    /// A peer that has had its share waits, and those behind it go on.
+    #[test]
+    fn a_peer_has_half_of_what_others_leave() {
+        let mut played = Played::new();
+        let quarter = LIMIT / 4;
+        let greedy = [0; 5].map(|_| played.add(Side::Requests, 1, quarter));
+        assert_eq!(played.all(), greedy[..2]);
+        let patient = [played.add(Side::Requests, 2, quarter), played.add(Side::Answers, 3, quarter)];
+        assert_eq!(played.all(), patient);
+        // The share is of both sides together, and what the others give back is not all for the greedy one.
+        let answer = played.add(Side::Answers, 1, 1);
+        played.give(2, quarter);
+        played.give(3, quarter);
+        assert!(played.room.take_freed());
+        assert_eq!(played.all(), [0; 0]);
+        let again = played.add(Side::Answers, 2, 2 * quarter);
+        assert_eq!(played.all(), [again]);
+        played.give(2, 2 * quarter);
+        // In order, whichever side is looked at first.
+        for next in &greedy[2..] {
+            played.give(1, quarter);
+            assert_eq!(played.all(), [*next]);
+        }
+        played.give(1, quarter);
+        assert_eq!(played.all(), [answer]);
     }
 
     #[test]
-    fn a_peer_has_half_of_what_others_leave() {
-        let room = Room::new(100);
-        let mut ticket = 0;
-        let mut take = |rank, bytes| {
-            ticket += 1;
-            room.take(Side::Requests, ticket, peer(rank), bytes)
-        };
-        assert_eq!((take(0, 30), take(0, 20), take(0, 1)), (Given::Yes, Given::Yes, Given::PeerHasPart));
-        // Those of others go before, also a long one, which is the only one of its peer.
-        assert_eq!((take(1, 20), take(1, 5), take(1, 1)), (Given::Yes, Given::Yes, Given::PeerHasPart));
-        assert_eq!(take(2, 25), Given::Yes);
-        room.nobody_first(Side::Requests, true);
-        room.give(peer(0), 20);
-        assert!(room.take_freed());
-        assert_eq!((take(0, 1), take(1, 1)), (Given::PeerHasPart, Given::PeerHasPart));
-        room.give(peer(2), 25);
-        assert!(room.take_freed());
-        assert_eq!((take(0, 1), take(1, 1)), (Given::Yes, Given::Yes));
+    fn who_waits_no_longer_is_forgotten() {
+        let mut played = Played::new();
+        let all = [0, 1, 2].map(|rank| played.add(Side::Answers, rank, LIMIT));
+        assert_eq!(played.all(), all[..1]);
+        played.room.remove(Side::Answers, Rank(1).into(), Key::from_u64(all[1]));
+        assert!(played.room.take_freed());
+        played.give(0, LIMIT);
+        assert_eq!(played.all(), all[2..]);
+        assert_eq!(played.room.waiting(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use crate::caller::{Answers, Call, Caller, encoded, enqueue};
 use crate::context::{Context, Origin};
 use crate::error::CallError;
-use crate::layer::{Calls, call_at_once};
+use crate::layer::{Calls, call_at_once, send_at_once};
 use crate::method::{Callable, StreamMethod};
 use crate::outcome::{Due, Entry};
 use crate::shared::{Root, Waking};
@@ -81,7 +81,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
             });
             Ok((key?, span))
         });
-        Call::new(shared, to, begun, None)
+        Call::new(shared, to, id, begun, None)
     }
 
     fn stream<Q, R, E>(
@@ -122,11 +122,17 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
             let bell = &environment.shared.bell;
             let before = bell.enter();
             let mut context = task::Context::from_waker(&waker);
-            let polled = endpoint.layer_mut::<Calls<W>>().lend(|| program.as_mut().poll(&mut context));
-            bell.leave(before);
+            let calls = endpoint.layer_unscheduled::<Calls<W>>();
+            let polled = calls.lend(|| program.as_mut().poll(&mut context));
+            let rung = bell.leave(before);
             match polled {
                 Poll::Ready(output) => Some(output),
-                Poll::Pending => None,
+                Poll::Pending => {
+                    if rung {
+                        send_at_once(endpoint, &environment);
+                    }
+                    None
+                }
             }
         });
         self.layer_unscheduled::<Calls<W>>().set_root(None);

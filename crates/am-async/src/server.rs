@@ -5,9 +5,10 @@ use crate::code::{Asked, Begun};
 use crate::config::CallConfig;
 use crate::context::{Environment, Origin, Spawned};
 use crate::coverage::Coverage;
+use crate::lending;
 use crate::meter::{End, Meter};
 use crate::methods::{Methods, Registered};
-use crate::room::{Given, Room, Side};
+use crate::room::{Room, Side};
 use crate::shared::{Ready, TaskWaker};
 use crate::stream::AnswerQueue;
 use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
@@ -15,7 +16,7 @@ use crate::trace::Tracer;
 use crate::tree::opened;
 use crate::wire::{Header, Status, Verdict, numbers};
 use am_core::slab::{Key, Slab};
-use am_core::transport::PeerStatus;
+use am_core::transport::{Lent, PeerStatus};
 use am_core::{Address, Instant, PendingReply, Span};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -52,10 +53,10 @@ pub(crate) struct Server<W> {
     turn: Vec<Key>,
     /// Tasks that have something to send.
     outgoing: VecDeque<Key>,
-    /// Long requests that wait for room.
-    announced: VecDeque<Key>,
     room: Arc<Room>,
     grants: VecDeque<Key>,
+    /// Requests that are lent.
+    reads: VecDeque<Key>,
     early: HashSet<(u64, u64)>,
     early_order: VecDeque<(u64, u64)>,
     /// Ways back that are kept, by peer.
@@ -96,9 +97,9 @@ impl<W: Send + 'static> Server<W> {
             ready,
             turn: Vec::new(),
             outgoing: VecDeque::new(),
-            announced: VecDeque::new(),
             room,
             grants: VecDeque::new(),
+            reads: VecDeque::new(),
             early: HashSet::new(),
             early_order: VecDeque::new(),
             held: Vec::new(),
@@ -153,7 +154,8 @@ impl<W: Send + 'static> Server<W> {
     /// Whether something could be done now.
     pub(crate) fn has_work(&self) -> bool {
         let timers = self.new_timers.is_empty() && self.old_timers.is_empty();
-        !(timers && self.ready.is_empty() && self.outgoing.is_empty() && self.grants.is_empty())
+        let sending = !(self.outgoing.is_empty() && self.grants.is_empty() && self.reads.is_empty());
+        !timers || sending || !self.ready.is_empty()
     }
 
     /// Whether a task can be polled.
@@ -190,7 +192,7 @@ impl<W: Send + 'static> Server<W> {
             return bad;
         }
         if header.is(Header::LONG) {
-            return self.announce(arrived, answer);
+            return self.announce(arrived, lending::from_bytes(request), answer);
         }
         if !method.later {
             // What it answers might have to be kept.
@@ -300,8 +302,8 @@ impl<W: Send + 'static> Server<W> {
     }
 
     /// A long request is announced.
-    fn announce(&mut self, arrived: Arrived, answer: &mut Vec<u8>) -> Taken {
-        let Arrived { header, long, .. } = arrived;
+    fn announce(&mut self, arrived: Arrived, lent: Option<Lent>, answer: &mut Vec<u8>) -> Taken {
+        let Arrived { from, header, long, .. } = arrived;
         let (long, limit) = (u64::from(long), u64::from(self.config.max_bytes));
         let bytes = long.saturating_sub(self.tracer.envelope() as u64);
         if bytes > limit {
@@ -311,14 +313,10 @@ impl<W: Send + 'static> Server<W> {
         if self.is_full(header) {
             return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
-        let ticket = self.room.ticket();
-        match self.add(arrived, Phase::Announced { ticket, bytes: long }) {
+        match self.add(arrived, Phase::Announced { bytes: long, lent }) {
             Some(key) => {
-                self.announced.push_back(key);
-                // Those before it have been looked at.
-                if !self.room.is_waited_for(Side::Requests) {
-                    self.make_room_from(self.announced.len() - 1);
-                }
+                self.room.add(Side::Requests, from, long, key);
+                self.make_room();
                 Taken::Later(key)
             }
             None => Taken::Answered(Verdict::new(Status::BadRequest, header.digest)),
@@ -327,31 +325,22 @@ impl<W: Send + 'static> Server<W> {
 
     /// Lets long requests come for which there is room, in order; whether one may.
     pub(crate) fn make_room(&mut self) -> bool {
-        self.make_room_from(0)
-    }
-
-    fn make_room_from(&mut self, mut place: usize) -> bool {
         let mut any = false;
-        while let Some(&key) = self.announced.get(place) {
-            if let Some(task) = self.tasks.get_mut(key)
-                && let Phase::Announced { ticket, bytes } = task.phase
-            {
-                match self.room.take(Side::Requests, ticket, task.from, bytes) {
-                    Given::Yes => {}
-                    Given::PeerHasPart => {
-                        place += 1;
-                        continue;
-                    }
-                    Given::NotNow => return any,
-                }
-                task.bytes = buffers::take_filled(bytes as usize);
+        while let Some(key) = self.room.next(Side::Requests) {
+            let task = self.tasks.get_mut(key).expect("a request that waits for memory has its task");
+            let Phase::Announced { bytes, lent } = task.phase else {
+                unreachable!("a request that waits is announced")
+            };
+            task.bytes = buffers::take_filled(bytes as usize);
+            if let Some(lent) = lent {
+                task.phase = Phase::Reading { lent, at: 0 };
+                self.reads.push_back(key);
+            } else {
                 task.phase = Phase::Receiving { received: Coverage::default() };
                 self.grants.push_back(key);
-                any = true;
             }
-            self.announced.remove(place);
+            any = true;
         }
-        self.room.nobody_first(Side::Requests, !self.announced.is_empty());
         any
     }
 
@@ -372,9 +361,14 @@ impl<W: Send + 'static> Server<W> {
             return self.conclude(key, Status::BadRequest, Vec::new());
         };
         body(place);
-        if received < task.bytes.len() as u64 {
-            return;
+        if received == task.bytes.len() as u64 {
+            self.has_come(key, world, environment);
         }
+    }
+
+    /// A long request is there as a whole.
+    fn has_come(&mut self, key: Key, world: &mut W, environment: &Arc<Environment<W>>) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
         self.room.give(task.from, task.bytes.len() as u64);
         let method = &mut self.methods[usize::from(task.header.method)];
         if method.later && method.running >= method.limit {
@@ -481,7 +475,7 @@ impl<W: Send + 'static> Server<W> {
             // The end of a stream is one message.
             limit = limit.min(self.largest.load(Ordering::Relaxed));
         }
-        if let Phase::Receiving { .. } = task.phase {
+        if let Phase::Receiving { .. } | Phase::Reading { .. } = task.phase {
             self.room.give(task.from, task.bytes.len() as u64);
         }
         let status = within(limit, status, &mut answer);
@@ -522,11 +516,10 @@ impl<W: Send + 'static> Server<W> {
         match task.phase {
             Phase::Running { place } => self.unplace(task.header.method, place),
             Phase::Arrived => self.methods[usize::from(task.header.method)].running -= 1,
-            Phase::Receiving { .. } => self.room.give(task.from, task.bytes.len() as u64),
-            Phase::Announced { .. } => {
-                self.announced.retain(|waiting| *waiting != key);
-                self.room.look_again();
+            Phase::Receiving { .. } | Phase::Reading { .. } => {
+                self.room.give(task.from, task.bytes.len() as u64);
             }
+            Phase::Announced { .. } => self.room.remove(Side::Requests, task.from, key),
             _ => {}
         }
         if let Some(mut answer_queue) = task.answer_queue.take()
@@ -535,6 +528,8 @@ impl<W: Send + 'static> Server<W> {
         {
             self.spare.push(answer_queue);
         }
+        // Before its bytes change.
+        drop(task.loan.take());
         buffers::give(std::mem::take(&mut task.bytes));
     }
 
@@ -746,9 +741,9 @@ impl<W: Send + 'static> Server<W> {
                 let (pending, body, items) = (&mut task.pending, &task.bytes[..], task.items);
                 match dispatch(Dispatch::Answer { to, call, verdict, pending, body, task: key, items }) {
                     Dispatched::NotNow => After::Again,
-                    Dispatched::Announced => {
+                    Dispatched::Announced(loan) => {
                         *advanced = true;
-                        task.phase = Phase::Waiting;
+                        (task.phase, task.loan) = (Phase::Waiting, loan);
                         After::Stay
                     }
                     _ => After::Over,
@@ -796,5 +791,6 @@ enum After {
 }
 
 mod counting;
+mod lent;
 #[cfg(test)]
 mod tests;

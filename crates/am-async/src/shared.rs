@@ -3,7 +3,7 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::doorbell::Doorbell;
-use crate::meter::Meter;
+use crate::meter::{End, Meter};
 use crate::outcome::Wakers;
 use crate::room::Room;
 use crate::table::Table;
@@ -81,6 +81,17 @@ impl Shared {
         self.tracer.is_at(address);
         #[cfg(feature = "metrics")]
         self.meter.is_at(address.rank);
+    }
+
+    /// A call of a method that was counted as ended so has ended otherwise.
+    #[cold]
+    pub(crate) fn recount(&self, method: u16, from: End, to: End) {
+        #[cfg(feature = "metrics")]
+        if from != to {
+            self.meter.recount(method, from, to);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = (method, from, to);
     }
 
     /// The calls. Nothing of the program's runs while they are locked.

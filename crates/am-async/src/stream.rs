@@ -117,6 +117,11 @@ impl<R: Serialize> Sink<R> {
         Self { answer_queue: Arc::clone(answer_queue), answers: PhantomData }
     }
 
+    /// Bytes of an answer at most.
+    pub(crate) fn largest(&self) -> usize {
+        usize::try_from(self.answer_queue.largest.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
     /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order.
     ///
     /// # Errors

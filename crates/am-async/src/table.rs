@@ -6,19 +6,21 @@ use crate::buffers;
 use crate::config::CallConfig;
 use crate::coverage::Coverage;
 use crate::error::Busy;
+use crate::lending;
 use crate::meter::{End, Meter, Party, Seen};
 use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Wakers, keep, outcome_of};
-use crate::room::{Given, Room, Side};
+use crate::room::{Room, Side};
 use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
-use am_core::transport::PeerStatus;
+use am_core::transport::{Lent, Loan, PeerStatus};
 use am_core::{Address, Instant, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
+mod lent;
 #[cfg(feature = "tower")]
 mod permits;
 mod sending;
@@ -39,10 +41,17 @@ enum State {
     Sending,
     /// Its answer waits until there is room for it.
     Announced {
-        ticket: u64,
         verdict: Verdict,
         bytes: u64,
         task: u64,
+        lent: Option<Lent>,
+    },
+    /// Its answer is being read where the callee lends it.
+    Reading {
+        verdict: Verdict,
+        task: u64,
+        lent: Lent,
+        at: usize,
     },
     /// Its answer comes in parts.
     Receiving {
@@ -60,6 +69,8 @@ struct Slot {
     state: State,
     /// The request, later the answer.
     bytes: Vec<u8>,
+    /// The request is lent to its callee.
+    loan: Option<Loan>,
     waker: Option<Waker>,
     due: Due,
     timer: Option<Key>,
@@ -68,6 +79,8 @@ struct Slot {
     seen: Seen,
     /// Whether it counts as one of those that may be under way.
     counted: bool,
+    /// Whether a place was set aside for it.
+    permitted: bool,
 }
 
 impl Slot {
@@ -86,6 +99,8 @@ struct PeerCalls {
     under_way: u32,
     /// Those under way for which there are no limits.
     uncounted: u32,
+    /// Those at the front of the queue for which places are set aside.
+    permitted: u32,
     /// Whether it is among those that have something to send.
     listed: bool,
 }
@@ -122,8 +137,8 @@ pub(crate) struct Table {
     under_way: u32,
     notes: VecDeque<Note>,
     shipments: VecDeque<Shipment>,
-    /// Calls whose answers wait for room.
-    announced: VecDeque<Key>,
+    /// Calls whose answers are lent.
+    reads: VecDeque<Key>,
     room: Arc<Room>,
     /// Of streams that have ended, for others.
     #[expect(clippy::vec_box, reason = "boxes go from call to call as they are")]
@@ -152,7 +167,7 @@ impl Table {
             under_way: 0,
             notes: VecDeque::new(),
             shipments: VecDeque::new(),
-            announced: VecDeque::new(),
+            reads: VecDeque::new(),
             room,
             spare: Vec::new(),
             timers: Timers::new(),
@@ -232,13 +247,15 @@ impl Table {
         let (peer, CallConfig { calls_per_peer, calls, .. }) = (peer.0, self.config);
         let queue = &self.peers[peer as usize];
         if entry == Entry::Immediate {
-            if queue.under_way as usize + queue.queue.len() >= calls_per_peer.max(1) as usize {
+            let (reserved, reserved_in_all) = self.reserved(peer);
+            let to_peer = queue.under_way as usize + queue.queue.len() + reserved as usize;
+            if to_peer >= calls_per_peer.max(1) as usize {
                 self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::Peer { limit: calls_per_peer.max(1) }), request));
             }
             let queued = |calls: &PeerCalls| calls.queue.len().saturating_sub(calls.stale as usize);
             let all: usize = self.turns.iter().map(|peer| queued(&self.peers[*peer as usize])).sum();
-            if self.under_way as usize + all >= calls.max(1) as usize {
+            if self.under_way as usize + all + reserved_in_all as usize >= calls.max(1) as usize {
                 self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::All { limit: calls.max(1) }), request));
             }
@@ -250,7 +267,13 @@ impl Table {
         });
         self.meter.begun(Party::Caller, header.method, bytes as usize);
         let (state, bytes, seen, counted) = (State::Queued, request, Seen::default(), entry != Entry::Uncounted);
-        let slot = Slot { to, peer, header, state, bytes, waker: None, due, timer: None, stream, seen, counted };
+        #[cfg(feature = "tower")]
+        let permitted = matches!(entry, Entry::Permitted(permit) if self.use_permit(permit));
+        #[cfg(not(feature = "tower"))]
+        let permitted = false;
+        let (waker, timer, loan) = (None, None, None);
+        let slot =
+            Slot { to, peer, header, state, bytes, loan, waker, due, timer, stream, seen, counted, permitted };
         let key = self.slots.insert(slot);
         if due != Due::Never || self.meter.is_on() {
             self.fresh.push(Alarm::Call(key));
@@ -260,7 +283,12 @@ impl Table {
             return Ok(key);
         }
         let queue = &mut self.peers[peer as usize];
-        queue.queue.push_back(key);
+        if permitted {
+            queue.queue.insert(queue.permitted as usize, key);
+            queue.permitted += 1;
+        } else {
+            queue.queue.push_back(key);
+        }
         if !queue.listed {
             queue.listed = true;
             self.turns.push_back(peer);
@@ -282,9 +310,11 @@ impl Table {
         self.set_shape(shape);
         let peer = shape.peer(to)?.0;
         let CallConfig { calls_per_peer, calls, max_bytes, .. } = self.config;
+        let (reserved, reserved_in_all) = self.reserved(peer);
         let calling = &mut self.peers[peer as usize];
         let bytes = request - self.envelope;
-        let free = calling.under_way < calls_per_peer.max(1) && self.under_way < calls.max(1);
+        let free = calling.under_way + reserved < calls_per_peer.max(1)
+            && self.under_way + reserved_in_all < calls.max(1);
         // Who waits for a limit on all calls waits in the turns.
         let waiting = !(calling.queue.is_empty() && self.turns.is_empty());
         if !free || waiting || self.closed || bytes as u64 > u64::from(max_bytes) {
@@ -298,8 +328,23 @@ impl Table {
             seen.at(now());
         }
         let (state, bytes) = (State::Sent, Vec::new());
-        let (waker, due, timer, stream, counted) = (None, Due::Never, None, None, true);
-        Some(self.slots.insert(Slot { to, peer, header, state, bytes, waker, due, timer, stream, seen, counted }))
+        let (loan, waker, due, timer, stream, counted, permitted) =
+            (None, None, Due::Never, None, None, true, false);
+        let slot =
+            Slot { to, peer, header, state, bytes, loan, waker, due, timer, stream, seen, counted, permitted };
+        Some(self.slots.insert(slot))
+    }
+
+    /// Places among the calls under way to a peer, and in all, that are set aside for calls which are not sent yet.
+    #[inline]
+    fn reserved(&self, peer: u32) -> (u32, u32) {
+        #[cfg(feature = "tower")]
+        return self.permits.reserved(peer);
+        #[cfg(not(feature = "tower"))]
+        {
+            let _ = peer;
+            (0, 0)
+        }
     }
 
     /// The network has no room for a call that [`Table::start_sent`] made: it is sent later, before all others.
@@ -309,7 +354,7 @@ impl Table {
         let Some(slot) = self.slots.get_mut(key) else { return };
         (slot.state, slot.bytes) = (State::Queued, request);
         let (peer, queue) = (slot.peer, &mut self.peers[slot.peer as usize]);
-        queue.queue.push_front(key);
+        queue.queue.insert(queue.permitted as usize, key);
         if !queue.listed {
             queue.listed = true;
             self.turns.push_back(peer);
@@ -331,7 +376,7 @@ impl Table {
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         let idle = self.turns.is_empty() && self.notes.is_empty() && self.shipments.is_empty();
-        let idle = idle && self.uncounted.is_empty();
+        let idle = idle && self.uncounted.is_empty() && self.reads.is_empty();
         #[cfg(feature = "tower")]
         let idle = idle && !self.awaits_permits();
         !idle || self.needs_time() || self.meter.waits()
@@ -381,6 +426,14 @@ impl Table {
         self.slots.get(key).is_none_or(|slot| matches!(slot.state, State::Done(_)))
     }
 
+    /// How a call has ended whose answers have not all been taken.
+    pub(crate) fn end_of(&self, key: Key) -> Option<End> {
+        match &self.slots.get(key)?.state {
+            State::Done(outcome) => Some(End::of_outcome(outcome)),
+            _ => None,
+        }
+    }
+
     /// Nobody waits for a call any more. Its waker is to be dropped once nothing is locked.
     pub(crate) fn cancel(&mut self, key: Key) -> Option<Waker> {
         let slot = self.slots.get(key)?;
@@ -404,11 +457,20 @@ impl Table {
         if let Some(timer) = slot.timer.take() {
             self.timers.remove(timer);
         }
+        // Before its bytes change.
+        slot.loan = None;
         let peer = &mut self.peers[slot.peer as usize];
         match slot.state {
             State::Done(_) => return false,
             State::Queued if !slot.counted => {
                 self.uncounted.retain(|queued| *queued != key);
+                return false;
+            }
+            State::Queued if slot.permitted => {
+                peer.queue.retain(|queued| *queued != key);
+                peer.permitted -= 1;
+                #[cfg(feature = "tower")]
+                self.permits.is_sent(slot.peer);
                 return false;
             }
             State::Queued => {
@@ -420,11 +482,10 @@ impl Table {
                 }
                 return false;
             }
-            State::Receiving { .. } => self.room.give(slot.to, slot.bytes.len() as u64),
-            State::Announced { .. } => {
-                self.announced.retain(|waiting| *waiting != key);
-                self.room.look_again();
+            State::Receiving { .. } | State::Reading { .. } => {
+                self.room.give(slot.to, slot.bytes.len() as u64);
             }
+            State::Announced { .. } => self.room.remove(Side::Answers, slot.to, key),
             State::Sending => self.shipments.retain(|shipment| shipment.call != key),
             State::Sent => {}
         }
@@ -483,6 +544,8 @@ impl Table {
             Status::Item => return self.item(call, number, body, wakers),
             _ => {}
         }
+        // Before its bytes change.
+        slot.loan = None;
         // A request that is still being sent has been answered early: it is too long, or the callee is faulty.
         if let State::Sending = slot.state {
             self.shipments.retain(|shipment| shipment.call != call);
@@ -495,13 +558,12 @@ impl Table {
                 self.notes.push_back(Note::Cancel { to: from, call });
                 return self.end(call, Outcome::AnswerTooLarge { bytes: number, limit }, wakers);
             }
-            let ticket = self.room.ticket();
-            slot.state = State::Announced { ticket, verdict, bytes: number, task };
-            self.announced.push_back(call);
-            // Those before it have been looked at.
-            if !self.room.is_waited_for(Side::Answers) {
-                self.make_room_from(self.announced.len() - 1);
-            }
+            slot.bytes.clear();
+            body(&mut slot.bytes);
+            let lent = lending::from_bytes(&slot.bytes);
+            slot.state = State::Announced { verdict, bytes: number, task, lent };
+            self.room.add(Side::Answers, from, number, call);
+            self.make_room();
             return;
         }
         slot.bytes.clear();
@@ -538,31 +600,22 @@ impl Table {
 
     /// Lets long answers come for which there is room, in order; whether one may.
     pub(crate) fn make_room(&mut self) -> bool {
-        self.make_room_from(0)
-    }
-
-    fn make_room_from(&mut self, mut place: usize) -> bool {
         let mut any = false;
-        while let Some(&call) = self.announced.get(place) {
-            if let Some(slot) = self.slots.get_mut(call)
-                && let State::Announced { ticket, verdict, bytes, task } = slot.state
-            {
-                match self.room.take(Side::Answers, ticket, slot.to, bytes) {
-                    Given::Yes => {}
-                    Given::PeerHasPart => {
-                        place += 1;
-                        continue;
-                    }
-                    Given::NotNow => return any,
-                }
-                buffers::give(std::mem::replace(&mut slot.bytes, buffers::take_filled(bytes as usize)));
+        while let Some(call) = self.room.next(Side::Answers) {
+            let slot = self.slots.get_mut(call).expect("an answer that waits for memory has its call");
+            let State::Announced { verdict, bytes, task, lent } = slot.state else {
+                unreachable!("an answer that waits is announced")
+            };
+            buffers::give(std::mem::replace(&mut slot.bytes, buffers::take_filled(bytes as usize)));
+            if let Some(lent) = lent {
+                slot.state = State::Reading { verdict, task, lent, at: 0 };
+                self.reads.push_back(call);
+            } else {
                 slot.state = State::Receiving { verdict, received: Coverage::default() };
                 self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
-                any = true;
             }
-            self.announced.remove(place);
+            any = true;
         }
-        self.room.nobody_first(Side::Answers, !self.announced.is_empty());
         any
     }
 

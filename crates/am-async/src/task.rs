@@ -7,6 +7,7 @@ use crate::stream::AnswerQueue;
 use crate::trace;
 use crate::wire::{Header, Verdict};
 use am_core::slab::Key;
+use am_core::transport::{Lent, Loan};
 use am_core::{Address, Instant, PendingReply, Span};
 use std::sync::Arc;
 
@@ -15,9 +16,11 @@ pub(crate) enum Phase {
     /// The request is there, and its method begins when the time is known.
     Arrived,
     /// A long request waits until there is room for it.
-    Announced { ticket: u64, bytes: u64 },
+    Announced { bytes: u64, lent: Option<Lent> },
     /// A long request comes in parts.
     Receiving { received: Coverage },
+    /// A long request is being read where its caller lends it.
+    Reading { lent: Lent, at: usize },
     /// The method works on it, at this place.
     Running { place: u32 },
     /// The answer is to be sent.
@@ -44,6 +47,8 @@ pub(crate) struct Task {
     pub(crate) listed: bool,
     /// The request's parts, later the answer.
     pub(crate) bytes: Vec<u8>,
+    /// The answer is lent to its caller.
+    pub(crate) loan: Option<Loan>,
     /// The time left when the request came.
     pub(crate) left: Option<Span>,
     pub(crate) deadline: Option<Instant>,
@@ -73,6 +78,7 @@ impl Task {
             kept: false,
             listed: false,
             bytes: Vec::new(),
+            loan: None,
             left,
             deadline: None,
             timer: None,
@@ -138,8 +144,8 @@ pub(crate) enum Dispatch<'a> {
 pub(crate) enum Dispatched {
     /// Sent as a whole.
     Sent,
-    /// Too long for one message: it was announced.
-    Announced,
+    /// Too long for one message: it was announced, and maybe lent.
+    Announced(Option<Loan>),
     /// So many bytes of a part were sent.
     Partly(usize),
     NotNow,

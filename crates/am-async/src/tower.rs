@@ -16,9 +16,9 @@ use tower_service::Service;
 /// [`Caller::service`] makes it.
 ///
 /// It is ready when a call would not wait for others: as many are under way to a rank, and in all, as
-/// [`CallConfig`](crate::CallConfig) allows. Among services, one that is ready keeps the place until it has called
-/// or is dropped, and those that wait for one get it in order; a [`Caller::call`] regards no such places, and may
-/// be sent before. A clone is another service, which is not ready.
+/// [`CallConfig`](crate::CallConfig) allows. One that is ready keeps the place until it has called or is dropped,
+/// also towards calls that are made without a service, which wait meanwhile: do not keep a service ready that does
+/// not call. Services that wait for a place get it in order. A clone is another service, which is not ready.
 ///
 /// Requests are `M::Request`, or what borrows as one: a vector for a [`SliceMethod`](crate::SliceMethod).
 ///
@@ -110,7 +110,9 @@ impl<M: Callable, Q: Borrow<M::Request>> Service<Q> for MethodService<M> {
 
     /// Calls; one that was not ready waits in the queue of its caller.
     fn call(&mut self, request: Q) -> Call<M> {
-        let call = self.caller.call(self.to, self.method, request.borrow());
+        let Some(permit) = self.permit else { return self.caller.call(self.to, self.method, request.borrow()) };
+        let call = self.caller.permitted(permit).call(self.to, self.method, request.borrow());
+        // It was used, unless the call could not be made.
         self.end_permit();
         call
     }

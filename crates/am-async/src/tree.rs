@@ -1,28 +1,30 @@
-//! One long request to many ranks along a tree: who has got it passes it on, and what its part of the tree answers
-//! comes back together.
+//! One long request to many ranks along a tree: who has got it passes it on, and how the calls of its part of the
+//! tree end comes back the same way, as soon as it is known.
 //!
 //! The tree is k-nomial over the ranks in the order in which they were named, with the caller before them: the
 //! rank at place 0 of a list sends to those at the places `j * RADIX^i`, each of which gets the ranks up to the
 //! next. A rank runs the method by a call to itself on behalf of the tree's root, so that nothing tells its
 //! request from one that came straight.
 
-use crate::caller::{Call, Caller};
+use crate::caller::{Answers, Call, Caller};
 use crate::context::{Context, Origin};
 use crate::error::{CallError, Failure, Refusal};
-use crate::method::{Callable, Malformed, Method, MethodId, Sealed};
+use crate::layer::Calls;
+use crate::method::{Callable, Malformed, MethodId, Sealed, StreamMethod};
+use crate::stream::{Sink, SinkError};
 use crate::wire::Header;
-use am_core::{Address, Instant, LossCause, Rank, Span};
+use am_core::{Address, Endpoint, HasLayer, LossCause, Rank, Span, Transport};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::ops::Range;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 /// Children of a rank at each level, and itself.
 const RADIX: usize = 4;
 
-/// The part of the time left that a rank with others below it keeps for the way back of what they have answered.
-const KEPT: u64 = 16;
+/// Bytes of a piece at most, beside those of an answer.
+const ENVELOPE: usize = 40;
 
 /// Ranks from which on a tree is worth it.
 pub(crate) const RANKS: usize = RADIX + 1;
@@ -100,6 +102,32 @@ pub(crate) struct Relayed {
     method: (u16, u32),
     ranks: Vec<Place>,
     request: Bytes,
+}
+
+/// Something of what the rank at a place of a list has answered, of the ranks that a request was sent to.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Piece {
+    /// Bytes of an answer, or of an error, of which more come.
+    Part(u32, Bytes),
+    /// The rest of them, and how the call has ended.
+    End(u32, Outcome),
+}
+
+impl Piece {
+    fn place(&mut self) -> &mut u32 {
+        match self {
+            Self::Part(place, _) | Self::End(place, _) => place,
+        }
+    }
+
+    fn bytes(&mut self) -> Option<&mut Vec<u8>> {
+        match self {
+            Self::Part(_, bytes) | Self::End(_, Outcome::Answered(bytes) | Outcome::Failed(bytes)) => {
+                Some(&mut bytes.0)
+            }
+            Self::End(..) => None,
+        }
+    }
 }
 
 /// How the call to a rank has ended.
@@ -213,61 +241,161 @@ impl Callable for Raw {
 }
 
 /// The method that passes requests on.
-pub(crate) type Relay = Method<Relayed, Vec<Outcome>>;
+pub(crate) type Relay = StreamMethod<Relayed, Vec<Piece>>;
 
 /// A call that takes a request to a part of the tree.
 pub(crate) struct Branch {
     /// The ranks of this part, which are neighbours.
     ranks: Vec<Place>,
-    call: Call<Relay>,
+    answers: Answers<Vec<Piece>, Failure>,
+    /// Of each rank, what has come.
+    come: Vec<Come>,
+    /// Ranks of which not all has come.
+    left: usize,
+}
+
+#[derive(Default)]
+struct Come {
+    bytes: Vec<u8>,
+    outcome: Option<Outcome>,
 }
 
 /// How the calls to some ranks have ended.
 pub(crate) type Results<M> = Vec<Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>>;
 
-/// How the calls to a part of the tree have ended, for whoever is above.
-fn outcomes(ranks: &[Place], ended: Result<Vec<Outcome>, CallError>) -> Vec<Outcome> {
-    let via = address(ranks[0]);
-    let (named, kind) = match ended {
-        Ok(outcomes) if outcomes.len() == ranks.len() => return outcomes,
-        Ok(_) => (ranks[0], Kind::BadAnswer),
-        Err(error) => fault(via, &error),
-    };
-    ranks.iter().map(|_| Outcome::Error(named, kind.clone())).collect()
-}
-
 impl Branch {
+    fn new(ranks: Vec<Place>, answers: Answers<Vec<Piece>, Failure>) -> Self {
+        let come = ranks.iter().map(|_| Come::default()).collect();
+        Self { left: ranks.len(), ranks, answers, come }
+    }
+
+    /// What comes next for whoever is above, until all has come.
+    fn poll_pieces(&mut self, waker: &Waker) -> Poll<Option<Vec<Piece>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(next) = self.answers.take(Some(waker)) else { return Poll::Pending };
+        if let Some(Ok(mut pieces)) = next {
+            let known = pieces.iter_mut().all(|piece| {
+                let come = self.come.get_mut(*piece.place() as usize).filter(|come| come.outcome.is_none());
+                match (come, piece) {
+                    (Some(come), Piece::End(..)) => {
+                        // It is passed on as it is.
+                        come.outcome = Some(Outcome::Answered(Bytes(Vec::new())));
+                        self.left -= 1;
+                        true
+                    }
+                    (come, _) => come.is_some(),
+                }
+            });
+            if known {
+                return Poll::Ready(Some(pieces));
+            }
+            return Poll::Ready(Some(self.rest(self.ranks[0], Kind::BadAnswer)));
+        }
+        let (named, kind) = match &next {
+            Some(Err(error)) => fault(address(self.ranks[0]), error),
+            _ => (self.ranks[0], Kind::BadAnswer),
+        };
+        Poll::Ready(Some(self.rest(named, kind)))
+    }
+
+    /// The ends of all calls that have not ended, which is this error.
+    fn rest(&mut self, named: Place, kind: Kind) -> Vec<Piece> {
+        self.left = 0;
+        let open = (0..).zip(&self.come).filter(|(_, come)| come.outcome.is_none());
+        open.map(|(place, _)| Piece::End(place, Outcome::Error(named, kind.clone()))).collect()
+    }
+
     /// Looks after its call; yields how the calls to its ranks have ended, once they have.
     pub(crate) fn take<M: Callable>(&mut self, waker: &Waker) -> Option<Results<M>> {
-        let ended = self.call.take(Some(waker))?;
-        Some(Self::results::<M>(&self.ranks, self.call.time(), ended))
-    }
-
-    /// Its ranks and its call.
-    pub(crate) fn into_parts(self) -> (Vec<Place>, Call<Relay>) {
-        (self.ranks, self.call)
-    }
-
-    /// What the end of a part's call means for its ranks.
-    pub(crate) fn results<M: Callable>(
-        ranks: &[Place],
-        after: Option<Span>,
-        ended: Result<Vec<Outcome>, CallError>,
-    ) -> Results<M> {
-        // What is wrong with this rank itself.
-        let own = |error: &CallError| match error {
-            CallError::Closed => Some(CallError::Closed),
-            CallError::Wait(error) => Some(CallError::Wait(error.clone())),
-            CallError::Send(error) => Some(CallError::Send(error.clone())),
-            _ => None,
-        };
-        if let Err(error) = &ended
-            && own(error).is_some()
-        {
-            return ranks.iter().map(|_| Err(own(error).unwrap_or(CallError::Closed))).collect();
+        loop {
+            let Poll::Ready(next) = self.answers.take(Some(waker)) else { return None };
+            if let Some(results) = self.note::<M>(next) {
+                return Some(results);
+            }
         }
-        let outcomes = outcomes(ranks, ended).into_iter().zip(ranks);
-        outcomes.map(|(outcome, rank)| result::<M>(address(*rank), after, outcome)).collect()
+    }
+
+    /// [`Branch::take`] of an endpoint that is served meanwhile.
+    pub(crate) fn wait<M: Callable, T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Results<M> {
+        loop {
+            let next = self.answers.wait_next(endpoint);
+            if let Some(results) = self.note::<M>(next) {
+                return results;
+            }
+        }
+    }
+
+    /// What the call has yielded; how the calls to all ranks have ended, once they have.
+    fn note<M: Callable>(&mut self, next: Option<Result<Vec<Piece>, CallError>>) -> Option<Results<M>> {
+        let end = match next {
+            Some(Ok(pieces)) => {
+                let known = pieces.into_iter().all(|piece| self.absorb(piece));
+                match (known, self.left) {
+                    (true, 0) => return Some(self.results::<M>(None)),
+                    (true, _) => return None,
+                    (false, _) => None,
+                }
+            }
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        Some(self.results::<M>(end))
+    }
+
+    /// Keeps a piece, unless it is none.
+    fn absorb(&mut self, mut piece: Piece) -> bool {
+        let limit = u64::from(self.answers.shared.table().config.max_bytes);
+        let place = *piece.place();
+        let come = self.come.get_mut(place as usize).filter(|come| come.outcome.is_none());
+        let (Some(come), Some(rank)) = (come, self.ranks.get(place as usize)) else { return false };
+        if let Some(bytes) = piece.bytes() {
+            let all = (come.bytes.len() + bytes.len()) as u64;
+            if all > limit {
+                // What comes after it is not kept.
+                let end = matches!(piece, Piece::End(..));
+                come.bytes.clear();
+                if end {
+                    come.outcome = Some(Outcome::Error(*rank, Kind::AnswerTooLarge { bytes: all, limit }));
+                    self.left -= 1;
+                }
+                return true;
+            }
+            come.bytes.append(bytes);
+        }
+        if let Piece::End(_, outcome) = piece {
+            come.outcome = Some(outcome);
+            self.left -= 1;
+        }
+        true
+    }
+
+    /// How the calls to all ranks have ended; those of which that is not known have ended with the branch's call.
+    fn results<M: Callable>(&mut self, end: Option<CallError>) -> Results<M> {
+        let (first, after) = (self.ranks[0], self.answers.time());
+        let come = std::mem::take(&mut self.come).into_iter().zip(&self.ranks);
+        come.map(|(Come { bytes, outcome }, rank)| {
+            let outcome = match (outcome, &end) {
+                (Some(Outcome::Answered(_)), _) => Outcome::Answered(Bytes(bytes)),
+                (Some(Outcome::Failed(_)), _) => Outcome::Failed(Bytes(bytes)),
+                (Some(error), _) => error,
+                // What is wrong with this rank itself.
+                (None, Some(CallError::Closed)) => return Err(CallError::Closed),
+                (None, Some(CallError::Wait(error))) => return Err(CallError::Wait(error.clone())),
+                (None, Some(CallError::Send(error))) => return Err(CallError::Send(error.clone())),
+                (None, Some(error)) => {
+                    let (named, kind) = fault(address(first), error);
+                    Outcome::Error(named, kind)
+                }
+                (None, None) => Outcome::Error(first, Kind::BadAnswer),
+            };
+            result::<M>(address(*rank), after, outcome)
+        })
+        .collect()
     }
 }
 
@@ -287,44 +415,127 @@ pub(crate) fn branches(
         .map(|places| {
             let part: Vec<Place> = ranks[places.start - 1..places.end - 1].iter().copied().map(place).collect();
             relayed.ranks.clone_from(&part);
-            let call = caller.call(address(part[0]), caller.relay(), &relayed);
-            (places.start, Branch { ranks: part, call })
+            let answers = caller.stream(address(part[0]), caller.relay(), &relayed);
+            (places.start, Branch::new(part, answers))
         })
         .collect();
     branches.sort_by_key(|(start, _)| *start);
     branches.into_iter().map(|(_, branch)| branch).collect()
 }
 
+/// The way up: pieces travel together as far as messages carry them.
+struct Up {
+    sink: Sink<Vec<Piece>>,
+    pieces: Vec<Piece>,
+    bytes: usize,
+    /// Bytes of a message.
+    largest: usize,
+}
+
+impl Up {
+    fn new(sink: Sink<Vec<Piece>>) -> Self {
+        let largest = sink.largest();
+        Self { sink, pieces: Vec::new(), bytes: 0, largest }
+    }
+
+    /// Adds a piece, as several if it is too long for a message.
+    async fn put(&mut self, mut piece: Piece) -> Result<(), SinkError> {
+        let most = self.largest.saturating_sub(ENVELOPE).max(1);
+        let place = *piece.place();
+        while let Some(bytes) = piece.bytes().filter(|bytes| bytes.len() > most) {
+            let part = bytes.drain(..most).collect();
+            self.add(Piece::Part(place, Bytes(part))).await?;
+        }
+        if let Piece::End(_, Outcome::Error(_, Kind::Panicked(text))) = &mut piece {
+            let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or(0));
+        }
+        self.add(piece).await
+    }
+
+    async fn add(&mut self, mut piece: Piece) -> Result<(), SinkError> {
+        let text =
+            if let Piece::End(_, Outcome::Error(_, Kind::Panicked(text))) = &piece { text.len() } else { 0 };
+        let bytes = ENVELOPE + piece.bytes().map_or(text, |bytes| bytes.len());
+        if self.bytes + bytes > self.largest {
+            self.flush().await?;
+        }
+        self.bytes += bytes;
+        self.pieces.push(piece);
+        Ok(())
+    }
+
+    /// Sends what there is.
+    async fn flush(&mut self) -> Result<(), SinkError> {
+        if !self.pieces.is_empty() {
+            self.sink.send(&self.pieces).await?;
+            self.pieces.clear();
+            self.bytes = 0;
+        }
+        Ok(())
+    }
+}
+
 /// What a rank of the tree does: it runs the method, and passes the request on meanwhile.
 pub(crate) async fn relay<W: Send + 'static>(
     context: Context<W>,
     relayed: Relayed,
-) -> Result<Vec<Outcome>, Failure> {
+    sink: Sink<Vec<Piece>>,
+) -> Result<(), Failure> {
     let Relayed { root, method: (index, digest), ranks, request: Bytes(request) } = relayed;
     let ranks: Vec<Address> = ranks.into_iter().map(address).collect();
     let Some((me, others)) = ranks.split_first() else { return Err(Failure::new("a tree without ranks")) };
     let (root, id) = (root.map_or(context.origin().source, address), MethodId { index, digest });
     // Relays around the job would wait for each other's places.
-    let uncounted = context.uncounted();
-    // They end before this one does, so that one rank that is late takes nobody else's outcome with it.
-    let caller = match (context.deadline(), context.origin().left) {
-        (Some(at), Some(left)) if !others.is_empty() => {
-            uncounted.deadline(Instant(at.0.saturating_sub(left.0 / KEPT)))
-        }
-        _ => uncounted,
-    };
+    let caller = context.uncounted();
     let own: Call<Raw> = caller.call_as(*me, id, Header::ON_BEHALF, |into| {
         into.extend_from_slice(&Behalf(root).to_bytes());
         into.extend_from_slice(&request);
         Ok(())
     });
-    let branches = branches(&caller, Some(root), id, others, request);
-    let mut all = vec![outcome(*me, own.await)];
-    for Branch { ranks, call } in branches {
-        let ended = call.await;
-        all.extend(outcomes(&ranks, ended));
+    // With their places in the list, behind this rank's own.
+    let mut places = 1;
+    let branches = branches(&caller, Some(root), id, others, request).into_iter().map(|branch| {
+        let first = places;
+        places += branch.ranks.len() as u32;
+        (first, branch)
+    });
+    let (mut own, mut branches, mut up) = (Some(own), branches.collect::<Vec<_>>(), Up::new(sink));
+    while own.is_some() || !branches.is_empty() {
+        let come = std::future::poll_fn(|task| poll_any(*me, &mut own, &mut branches, task.waker())).await;
+        for piece in come {
+            up.put(piece).await?;
+        }
+        up.flush().await?;
     }
-    Ok(all)
+    Ok(())
+}
+
+/// What has come of a rank's own call and of the branches below it.
+fn poll_any(
+    me: Address,
+    own: &mut Option<Call<Raw>>,
+    branches: &mut Vec<(u32, Branch)>,
+    waker: &Waker,
+) -> Poll<Vec<Piece>> {
+    let mut come = Vec::new();
+    if let Some(ended) = own.as_mut().and_then(|call| call.take(Some(waker))) {
+        *own = None;
+        come.push(Piece::End(0, outcome(me, ended)));
+    }
+    branches.retain_mut(|(first, branch)| {
+        loop {
+            match branch.poll_pieces(waker) {
+                Poll::Ready(Some(mut pieces)) => {
+                    pieces.iter_mut().for_each(|piece| *piece.place() += *first);
+                    come.append(&mut pieces);
+                }
+                Poll::Ready(None) => return false,
+                Poll::Pending => return true,
+            }
+        }
+    });
+    if come.is_empty() && (own.is_some() || !branches.is_empty()) { Poll::Pending } else { Poll::Ready(come) }
 }
 
 /// Whom a rank calls itself for: eight bytes before the request.

@@ -7,8 +7,9 @@ use crate::caller::{Answers, Call};
 use crate::error::Failure;
 use crate::method::{Callable, Method, SliceMethod, StreamMethod};
 use crate::run::CallEndpoint;
+use crate::wire::measures;
 use am_core::loopback::{Loopback, LoopbackConfig, network};
-use am_core::{Endpoint, Rank};
+use am_core::{Category, Endpoint, Lane, Rank, SendError};
 use serde::{Deserialize, Serialize};
 
 /// What the bytes are made of that each rank sends: the honest one, then the other.

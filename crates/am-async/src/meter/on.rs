@@ -196,6 +196,18 @@ impl Meter {
         }
     }
 
+    /// A call of this rank that has ended so has ended otherwise: its caller has made nothing of the answer.
+    #[cold]
+    pub(crate) fn recount(&self, method: u16, from: End, to: End) {
+        self.with(Party::Caller, method, |gauge| {
+            let counted = &mut gauge.ends[from as usize];
+            if *counted > 0 {
+                *counted -= 1;
+                gauge.ends[to as usize] += 1;
+            }
+        });
+    }
+
     /// All that was counted. Allocates.
     pub(crate) fn snapshot(&self) -> Option<Metrics> {
         let gauges = self.0.as_ref()?;

@@ -11,6 +11,8 @@ use std::task::Waker;
 #[derive(Debug, Default)]
 struct PeerPermits {
     given: u32,
+    /// Calls with permits that are queued.
+    queued: u32,
     waiting: u32,
 }
 
@@ -27,7 +29,24 @@ pub(super) struct Permits {
     all: Slab<Permit>,
     peers: Vec<PeerPermits>,
     given: u32,
+    /// Calls with permits that are queued.
+    queued: u32,
     order: VecDeque<Key>,
+}
+
+impl Permits {
+    /// Places that are set aside: those to a peer, and all.
+    #[inline]
+    pub(super) fn reserved(&self, peer: u32) -> (u32, u32) {
+        let of_peer = self.peers.get(peer as usize).map_or(0, |peer| peer.given + peer.queued);
+        (of_peer, self.given + self.queued)
+    }
+
+    /// A call with a permit is queued no longer.
+    pub(super) fn is_sent(&mut self, peer: u32) {
+        self.peers[peer as usize].queued -= 1;
+        self.queued -= 1;
+    }
 }
 
 /// There are no permits any more.
@@ -75,6 +94,7 @@ impl Table {
     /// Whether a call to a peer would be sent without waiting for others.
     fn has_place(&self, peer: u32) -> bool {
         let (calls, given) = (&self.peers[peer as usize], self.permits.peers[peer as usize].given);
+        // Those that are queued with permits are among the queued.
         let queued = |calls: &PeerCalls| calls.queue.len().saturating_sub(calls.stale as usize);
         let to_peer = calls.under_way as usize + queued(calls) + given as usize;
         let all_queued: usize = self.turns.iter().map(|peer| queued(&self.peers[*peer as usize])).sum();
@@ -106,20 +126,38 @@ impl Table {
         }
     }
 
-    /// A permit is not needed any more: its call was made, or will not be. Returns its waker, to be dropped once
-    /// nothing is locked, and whether others wait.
+    /// A permit is not needed any more: its call will not be made. Returns its waker, to be dropped once nothing is
+    /// locked, and whether others wait.
     pub(crate) fn end_permit(&mut self, key: Key) -> (Option<Waker>, bool) {
-        let Permits { all, peers, given, order } = &mut self.permits;
+        let Permits { all, peers, given, order, .. } = &mut self.permits;
         let Some(permit) = all.remove(key) else { return (None, false) };
         let of_peer = &mut peers[permit.peer as usize];
         if permit.given {
             of_peer.given -= 1;
             *given -= 1;
+            let calls = &mut self.peers[permit.peer as usize];
+            if !calls.queue.is_empty() && !calls.listed {
+                calls.listed = true;
+                self.turns.push_back(permit.peer);
+            }
         } else {
             of_peer.waiting -= 1;
             order.retain(|waiting| *waiting != key);
         }
-        (permit.waker, !order.is_empty())
+        (permit.waker, !(order.is_empty() && self.turns.is_empty()))
+    }
+
+    /// Has a call go with a permit, if it was given.
+    pub(super) fn use_permit(&mut self, key: Key) -> bool {
+        let Permits { all, peers, given, queued, .. } = &mut self.permits;
+        if !all.get(key).is_some_and(|permit| permit.given) {
+            return false;
+        }
+        let Some(permit) = all.remove(key) else { return false };
+        let of_peer = &mut peers[permit.peer as usize];
+        (of_peer.given, *given) = (of_peer.given - 1, *given - 1);
+        (of_peer.queued, *queued) = (of_peer.queued + 1, *queued + 1);
+        true
     }
 
     /// Everyone who waits learns that the endpoint is gone.

@@ -63,23 +63,32 @@ impl Table {
         let CallConfig { calls_per_peer, calls, .. } = self.config;
         let mut advanced = false;
         loop {
+            let (reserved, reserved_in_all) = self.reserved(peer);
             let calling = &mut self.peers[peer as usize];
             let Some(&key) = calling.queue.front() else { return (advanced, Stop::Empty) };
-            if self.slots.get(key).is_none_or(|slot| !matches!(slot.state, State::Queued)) {
+            let Some(slot) = self.slots.get(key).filter(|slot| matches!(slot.state, State::Queued)) else {
                 calling.queue.pop_front();
                 calling.stale = calling.stale.saturating_sub(1);
                 continue;
-            }
-            if calling.under_way >= calls_per_peer.max(1) {
+            };
+            // One that has a place is not in its own way.
+            let (permitted, others) = (slot.permitted, u32::from(!slot.permitted));
+            if calling.under_way + reserved * others >= calls_per_peer.max(1) {
                 return (advanced, Stop::Limit);
             }
-            if self.under_way >= calls.max(1) {
+            if self.under_way + reserved_in_all * others >= calls.max(1) {
                 return (advanced, Stop::AllLimit);
             }
             if !self.send_one(key, wakers, send) {
                 return (advanced, Stop::Room);
             }
-            self.peers[peer as usize].queue.pop_front();
+            let calling = &mut self.peers[peer as usize];
+            calling.queue.pop_front();
+            if permitted {
+                calling.permitted -= 1;
+                #[cfg(feature = "tower")]
+                self.permits.is_sent(peer);
+            }
             advanced = true;
         }
     }
@@ -95,10 +104,13 @@ impl Table {
         };
         let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
         let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
-        let sent = send(outgoing);
+        let mut sent = send(outgoing);
         match sent {
             Sent::NotNow => return false,
-            Sent::Announced => slot.header.flags |= Header::LONG,
+            Sent::Announced(ref mut loan) => {
+                slot.header.flags |= Header::LONG;
+                slot.loan = loan.take();
+            }
             Sent::Yes if slot.header.is(Header::ONE_WAY) => {
                 // Whatever comes of it, nobody waits.
                 if let Some(timer) = slot.timer.take() {
@@ -136,7 +148,7 @@ impl Table {
             match send(note) {
                 Sent::NotNow => self.notes.push_back(note),
                 // To a peer that is gone.
-                Sent::Yes | Sent::Announced | Sent::Failed(_) => advanced = true,
+                Sent::Yes | Sent::Announced(_) | Sent::Failed(_) => advanced = true,
             }
         }
         (advanced, !self.notes.is_empty())
@@ -187,6 +199,7 @@ impl Table {
             return;
         }
         slot.state = State::Sending;
+        slot.loan = None;
         self.shipments.push_back(Shipment { call, remote, sent: 0 });
     }
 }

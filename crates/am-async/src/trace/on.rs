@@ -117,6 +117,11 @@ impl Tracing {
         split_mix(self.seed.load(Relaxed) ^ self.next.fetch_add(1, Relaxed)).max(1)
     }
 
+    /// A number that no other trace has.
+    fn trace_number(&self) -> u128 {
+        u128::from(self.number()) << 64 | u128::from(self.number())
+    }
+
     fn name(&self, method: u16) -> &str {
         self.names.get(usize::from(method)).map_or("", String::as_str)
     }
@@ -145,10 +150,7 @@ impl Tracer {
     /// Begins a request; returns its caller's span, which is there as long as it is.
     pub(crate) fn call(&self, parent: Trace, method: u16, to: Address, request: &mut Vec<u8>) -> Span {
         let Some(tracing) = &self.0 else { return Span::default() };
-        let trace_id = parent.map_or_else(
-            || u128::from(tracing.number()) << 64 | u128::from(tracing.number()),
-            |parent| parent.trace_id,
-        );
+        let trace_id = parent.map_or_else(|| tracing.trace_number(), |parent| parent.trace_id);
         let span_id = tracing.number();
         request.extend_from_slice(&trace_id.to_le_bytes());
         request.extend_from_slice(&span_id.to_le_bytes());
@@ -167,6 +169,27 @@ impl Tracer {
             span.record("parent_span_id", tracing::field::display(format_args!("{:016x}", parent.span_id)));
         }
         Span(span)
+    }
+
+    /// The span of several calls of one method, which are its children, and its numbers. `kind` says what they are
+    /// to each other.
+    pub(crate) fn several(&self, parent: Trace, kind: &'static str, method: u16) -> (Span, Trace) {
+        let Some(tracing) = &self.0 else { return (Span::default(), parent) };
+        let trace_id = parent.map_or_else(|| tracing.trace_number(), |parent| parent.trace_id);
+        let span_id = tracing.number();
+        let span = tracing::debug_span!(
+            target: "am_async",
+            "calls",
+            kind,
+            method = tracing.name(method),
+            trace_id = %format_args!("{trace_id:032x}"),
+            span_id = %format_args!("{span_id:016x}"),
+            parent_span_id = tracing::field::Empty,
+        );
+        if let Some(parent) = parent {
+            span.record("parent_span_id", tracing::field::display(format_args!("{:016x}", parent.span_id)));
+        }
+        (Span(span), Some(TraceContext { trace_id, span_id }))
     }
 
     /// What stands before a request, and the rest of it; none if it is no request.

@@ -193,10 +193,67 @@ fn a_late_rank_fails_alone() {
         report.unwrap().results.into_iter().flatten().flatten().collect::<Vec<_>>()
     };
     let late = Err(CallError::TimedOut { to: Rank(6).into(), after: Some(Span::from_millis(TIME)) });
-    let [all, kept] = [Ok(TIME), Ok(TIME - 1)];
-    assert_eq!(outcomes(u32::MAX), [&all, &all, &all, &all, &all, &late, &all, &all].map(Clone::clone));
-    // Those below rank 4, and itself, have what it leaves them.
-    assert_eq!(outcomes(0), [&all, &all, &all, &kept, &kept, &late, &kept, &all].map(Clone::clone));
+    let all = Ok(TIME);
+    for tree_bytes in [u32::MAX, 0] {
+        assert_eq!(outcomes(tree_bytes), [&all, &all, &all, &all, &all, &late, &all, &all].map(Clone::clone));
+    }
+}
+
+/// What ranks below one that is lost had answered before is known; on a simulated machine, whose time is exact.
+#[test]
+fn answers_before_a_loss_count() {
+    let conduit = machine_sim::conduit::ConduitConfig::default();
+    let report = machine_sim::conduit::run(&machine_sim::crossbar(9), &conduit, move |transport| {
+        let mut methods = Methods::<(Rank, bool)>::new();
+        let echo = methods.asynchronous("echo", |context: Context<(Rank, bool)>, bytes: Vec<u8>| async move {
+            if context.with(|world| world.0) == Rank(6) {
+                return std::future::pending().await;
+            }
+            Ok::<_, Failure>(bytes)
+        });
+        let over = methods.function("over", |world: &mut (Rank, bool), _, ()| {
+            world.1 = true;
+            Ok::<_, Failure>(())
+        });
+        let (echo, over) = (echo.unwrap(), over.unwrap());
+        let mut handlers = Handlers::new();
+        let config = CallConfig::new().tree_bytes(0);
+        let calls = Calls::register_with(&mut handlers, methods, (Rank(0), false), config).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, calls).unwrap();
+        endpoint.layer_mut::<Calls<(Rank, bool)>>().world_mut().0 = endpoint.rank();
+        let mut outcomes = Vec::new();
+        match endpoint.rank() {
+            Rank(0) => {
+                // Longer than a message.
+                let bytes = vec![7; 100_000];
+                let all = endpoint.caller().call_each((1..9).map(Rank), echo, &bytes).wait(&mut endpoint);
+                outcomes =
+                    all.into_iter().map(|outcome| outcome.map(|answer| assert_eq!(answer, bytes))).collect();
+                for rank in [1, 2, 3, 5, 6, 7, 8].map(Rank) {
+                    endpoint.call(rank, over, &()).wait(&mut endpoint).unwrap();
+                }
+            }
+            // It has passed on what the others have answered.
+            Rank(4) => {
+                let _ = endpoint.wait_until_for(Span::from_millis(5), |_| false);
+                return outcomes;
+            }
+            _ => endpoint.serve_until(|world| world.1).unwrap(),
+        }
+        endpoint.leave();
+        outcomes
+    });
+    let outcomes: Vec<Result<(), CallError>> = report.unwrap().results.into_iter().flatten().flatten().collect();
+    let lost = |outcome: &Result<(), CallError>| {
+        outcome.as_ref().err().and_then(|error| error.loss()).map(|(rank, _)| rank)
+    };
+    assert_eq!(outcomes.len(), 8);
+    for (rank, outcome) in (1..).zip(&outcomes) {
+        match rank {
+            6 => assert_eq!(lost(outcome), Some(Rank(4)), "{outcome:?}"),
+            _ => assert_eq!(*outcome, Ok(()), "rank {rank}"),
+        }
+    }
 }
 
 #[test]

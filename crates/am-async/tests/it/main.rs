@@ -7,6 +7,7 @@ mod fuzz;
 mod groups;
 mod leaks;
 mod limits;
+mod losses;
 mod metrics;
 mod objects;
 mod on_tokio;

@@ -2,9 +2,10 @@
 
 use crate::support::{TestEndpoint, attach, job, methods, until_dropped};
 use am_async::metrics::{BOUNDS, Metrics, MetricsServer, SideMetrics};
-use am_async::{CallConfig, CallEndpoint, Calls, Context, Failure, Methods, drive};
-use am_core::loopback::{LoopbackConfig, network};
+use am_async::{CallConfig, CallEndpoint, CallError, Calls, Context, Failure, Methods, drive};
+use am_core::loopback::{LoopbackConfig, network, single};
 use am_core::{Endpoint, Handlers, Rank, Span};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -94,6 +95,44 @@ fn every_end_is_counted_at_both_sides() {
             assert!(shorter.into_iter().all(|(_, count)| *count == 0), "{latency:?}");
         }
     });
+}
+
+/// What is no number to whoever reads it.
+#[derive(Debug, Serialize)]
+struct Unreadable(u8);
+
+impl<'de> Deserialize<'de> for Unreadable {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("never"))
+    }
+}
+
+/// An answer, an error or an answer of a stream that its caller makes nothing of is counted as that.
+#[test]
+fn an_answer_that_is_none_is_counted_as_malformed() {
+    let mut methods = Methods::<()>::new();
+    let answer = methods.function("answer", |_, _, ()| Ok::<_, Failure>(Unreadable(1))).unwrap();
+    let error = methods.function("error", |_, _, ()| Err::<(), _>(Unreadable(1))).unwrap();
+    let items = methods.stream("items", |_, (), mut sink| async move {
+        sink.send(&Unreadable(1)).await?;
+        Ok::<(), Failure>(())
+    });
+    let items = items.unwrap();
+    let mut handlers = Handlers::new();
+    let calls = Calls::register_with(&mut handlers, methods, (), counting()).unwrap();
+    let mut endpoint = Endpoint::attach(single(), handlers, calls).unwrap();
+    let bad: CallError = CallError::BadAnswer { to: Rank(0).into() };
+    let outcome = endpoint.call(Rank(0), answer, &()).wait(&mut endpoint);
+    assert!(matches!(outcome, Err(CallError::BadAnswer { .. })), "{outcome:?}");
+    let outcome = endpoint.call(Rank(0), error, &()).wait(&mut endpoint);
+    assert!(matches!(outcome, Err(CallError::BadAnswer { .. })), "{outcome:?}");
+    let next = endpoint.stream(Rank(0), items, &()).wait_next(&mut endpoint);
+    assert!(matches!(next, Some(Err(error)) if error.to_string() == bad.to_string()));
+    let counted = endpoint.caller().metrics().unwrap();
+    for name in ["answer", "error", "items"] {
+        let outcomes = &counted.method(name).unwrap().caller.outcomes;
+        assert_eq!((outcomes.malformed, outcomes.total()), (1, 1), "{name}: {outcomes:?}");
+    }
 }
 
 #[test]

@@ -153,6 +153,44 @@ fn values_go_when_all_have_dropped_the_object() {
     });
 }
 
+/// A call under way keeps the values for itself, also when all ranks have dropped the object.
+#[test]
+fn calls_outlive_the_object() {
+    for _ in 0..3 {
+        let dropped = Barrier::new(3);
+        std::thread::scope(|scope| {
+            for transport in network(3, LoopbackConfig::default()) {
+                let dropped = &dropped;
+                scope.spawn(move || {
+                    let mut methods = Methods::<()>::new();
+                    let words = methods.objects::<String>("word").unwrap();
+                    let mut handlers = Handlers::new();
+                    let config = CallConfig::new().calls_per_peer(1);
+                    let calls = Calls::register_with(&mut handlers, methods, (), config).unwrap();
+                    let mut endpoint = Endpoint::attach(transport, handlers, calls).unwrap();
+                    let caller = endpoint.caller();
+                    // The third object is counted by rank 2.
+                    let _others = [0, 1].map(|_| DistObject::new(&caller, &words, "other".to_owned()));
+                    let word = DistObject::new(&caller, &words, "word".to_owned());
+                    endpoint.barrier().unwrap();
+                    if endpoint.rank() == Rank(0) {
+                        dropped.wait();
+                        let fetches: Vec<_> = (0..50).map(|_| word.fetch(&caller, Rank(1))).collect();
+                        drop(word);
+                        for fetch in fetches {
+                            assert_eq!(fetch.wait(&mut endpoint).as_deref(), Ok("word"));
+                        }
+                    } else {
+                        drop(word);
+                        dropped.wait();
+                    }
+                    endpoint.finish().unwrap();
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn a_lost_rank_is_an_error() {
     let done = AtomicU32::new(0);

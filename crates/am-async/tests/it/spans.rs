@@ -1,9 +1,9 @@
 //! Spans of calls, recorded by a subscriber: those of the callee are children of the caller's, on whatever rank.
 
 use crate::support::{World, attach, job, methods};
-use am_async::{CallConfig, CallEndpoint, CallError, Calls, Failure, Methods, TraceContext};
+use am_async::{CallConfig, CallEndpoint, CallError, Calls, Failure, Methods, Retries, TraceContext};
 use am_core::loopback::{LoopbackConfig, network, single};
-use am_core::{AttachError, Endpoint, Handlers, Rank};
+use am_core::{AttachError, Endpoint, Handlers, Rank, Span};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
@@ -188,6 +188,38 @@ fn functions_know_their_span() {
     let (first, _) = endpoint.call(Rank(0), which, &()).wait(&mut endpoint).unwrap().unwrap();
     let (second, _) = endpoint.call(Rank(0), which, &()).wait(&mut endpoint).unwrap().unwrap();
     assert!(first != second && first != 5);
+}
+
+/// The attempts of a retried call, and the calls to several ranks, are children of one span.
+#[test]
+fn calls_of_one_purpose_share_a_trace() {
+    let recorder = Recorder::default();
+    tracing::dispatcher::with_default(&Dispatch::new(recorder.clone()), || {
+        let mut methods = Methods::<()>::new();
+        let slow = methods
+            .asynchronous("slow", |_, ()| std::future::pending::<Result<(), Failure>>())
+            .map(|slow| methods.idempotent(slow));
+        let (slow, quick) = (slow.unwrap(), methods.function("quick", |_, _, ()| Ok::<(), Failure>(())).unwrap());
+        let mut handlers = Handlers::new();
+        let calls = Calls::register_with(&mut handlers, methods, (), traced()).unwrap();
+        let mut endpoint = Endpoint::attach(single(), handlers, calls).unwrap();
+        let retries = Retries::new(3).timeout(Span::from_millis(1));
+        let error =
+            endpoint.run(|context| async move { context.call_retrying(Rank(0), slow, &(), retries).await });
+        assert!(matches!(error, Ok(Err(CallError::TimedOut { .. }))));
+        let all = endpoint.caller().call_each([Rank(0); 2], quick, &()).wait(&mut endpoint);
+        assert_eq!(all, [Ok(()), Ok(())]);
+    });
+    let groups = recorder.spans("calls");
+    let kinds: Vec<&str> = groups.iter().map(|span| &*span.fields["kind"]).collect();
+    assert_eq!(kinds, ["attempts", "each"]);
+    assert!(groups.iter().all(|span| span.closed && !span.fields.contains_key("parent_span_id")));
+    for (group, count) in groups.iter().zip([3, 2]) {
+        let calls = recorder.spans("call");
+        let children = calls.iter().filter(|call| call.fields["parent_span_id"] == group.fields["span_id"]);
+        let same = children.filter(|call| call.fields["trace_id"] == group.fields["trace_id"]);
+        assert_eq!(same.count(), count);
+    }
 }
 
 #[test]

@@ -1,0 +1,246 @@
+//! What the layer sends: through the outbox while it makes progress, and at once through the endpoint.
+
+use super::{ANSWER, CALL, CALL_WITH, Calls, NO_DEADLINE, ONE_WAY, ONE_WAY_WITH, PART, Wire};
+use crate::buffers;
+use crate::context::Environment;
+use crate::lending;
+use crate::outcome::{Note, Outgoing, Sent, Wakers};
+use crate::shared::Shared;
+use crate::task::{Dispatch, Dispatched};
+use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, measures};
+use am_core::layer::Outbox;
+use am_core::slab::Key;
+use am_core::transport::{Lender, Loan};
+use am_core::{
+    Address, Arguments, Category, Endpoint, HasLayer, Lane, Rejected, ReplyError, Request, SendError, Transport,
+};
+use std::task::Waker;
+
+/// The largest payload of a request to a rank with so many argument words.
+#[inline]
+pub(super) fn room(outbox: &Outbox<'_>, to: Address, words: usize) -> u64 {
+    outbox.max_payload(to, Category::Medium, Lane::Request, words).unwrap_or(0)
+}
+
+/// Sends a request of a category that its payload tells.
+#[inline]
+fn request<A: Arguments>(
+    outbox: &mut Outbox<'_>,
+    to: Address,
+    handler: Request<A>,
+    args: A,
+    body: &[u8],
+) -> Result<(), SendError> {
+    match body {
+        [] => outbox.try_request(to, handler, args),
+        body => outbox.try_request_medium(to, handler, args, body),
+    }
+}
+
+#[inline]
+fn sent(outcome: Result<(), SendError>) -> Sent {
+    match outcome {
+        Ok(()) => Sent::Yes,
+        Err(SendError::WouldBlock { .. }) => Sent::NotNow,
+        Err(error) => Sent::Failed(error),
+    }
+}
+
+/// Makes a call and sends it at once, where nothing waits before it and it fits one message; else gives its
+/// request back. Whoever calls lets the endpoint poll.
+#[inline]
+pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
+    endpoint: &mut Endpoint<T, S>,
+    shared: &Shared,
+    to: Address,
+    header: Header,
+    request: Vec<u8>,
+) -> Result<Key, Vec<u8>> {
+    let room = || endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
+    if !request.is_empty() && request.len() as u64 > room() {
+        return Err(request);
+    }
+    let started = shared.table().start_sent(endpoint.shape(), to, header, request.len(), || endpoint.now());
+    let Some(key) = started else { return Err(request) };
+    let calls = endpoint.layer_unscheduled::<Calls<W>>();
+    calls.watch = true;
+    let (handler, words) = (calls.wire.call, (header.to_u64(), key.to_u64()));
+    let sent = match &request[..] {
+        [] => endpoint.try_request(to, handler, words),
+        body => endpoint.try_request_medium(to, handler, words, body),
+    };
+    match sent {
+        Ok(()) => buffers::give(request),
+        Err(SendError::WouldBlock { .. }) => {
+            shared.table().put_back(key, request);
+            endpoint.layer_mut::<Calls<W>>().more = true;
+        }
+        Err(error) => {
+            buffers::give(request);
+            shared.table().refused(key, error, &mut Wakers::new());
+            endpoint.layer_mut::<Calls<W>>().more = true;
+        }
+    }
+    Ok(key)
+}
+
+/// Sends the calls that the future of an endpoint has just made, where they fit messages; everything else, and what
+/// there is no room for, is left to the layer's progress.
+#[inline]
+pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
+    endpoint: &mut Endpoint<T, S>,
+    environment: &Environment<W>,
+) {
+    let shared = &environment.shared;
+    // Before the look at what there is.
+    shared.bell.take();
+    let handler = endpoint.layer_unscheduled::<Calls<W>>().wire.call;
+    let (mut wakers, mut table) = (Wakers::new(), shared.table());
+    let (_, blocked) = table.send(&mut wakers, |outgoing| {
+        let Outgoing { key, to, header, request: body, left, .. } = outgoing;
+        let room = || endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
+        let plain = left.is_none() && !header.is(Header::ONE_WAY) && !header.is(Header::STREAM);
+        if !plain || (!body.is_empty() && body.len() as u64 > room()) {
+            return Sent::NotNow;
+        }
+        let words = (header.to_u64(), key.to_u64());
+        sent(match body {
+            [] => endpoint.try_request(to, handler, words),
+            body => endpoint.try_request_medium(to, handler, words, body),
+        })
+    });
+    let left = blocked || table.has_work();
+    drop(table);
+    wakers.into_iter().for_each(Waker::wake);
+    let calls = endpoint.layer_unscheduled::<Calls<W>>();
+    calls.watch = true;
+    calls.more |= left || environment.has_spawned();
+}
+
+/// Lends bytes to a rank that reads them, as far as is known.
+fn lend(outbox: &mut Outbox<'_>, lender: &mut Lender, to: Address, bytes: &[u8]) -> Option<Loan> {
+    if outbox.reads_lent(to) { lender.lend(bytes) } else { None }
+}
+
+#[inline]
+pub(super) fn send_call(outbox: &mut Outbox<'_>, wire: Wire, lender: &mut Lender, outgoing: Outgoing<'_>) -> Sent {
+    let Outgoing { key, to, header, request: body, left, window } = outgoing;
+    let (one_way, stream, call) = (header.is(Header::ONE_WAY), header.is(Header::STREAM), key.to_u64());
+    let words = match (one_way, left.is_some() | stream) {
+        (true, false) => ONE_WAY,
+        (true, true) => ONE_WAY_WITH,
+        (false, false) => CALL,
+        (false, true) => CALL_WITH,
+    };
+    let time = left.map_or(NO_DEADLINE, |left| left.0);
+    if !body.is_empty() && body.len() as u64 > room(outbox, to, words) {
+        let header = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
+        let measures = measures(body.len() as u32, window);
+        let loan = if one_way { None } else { lend(outbox, lender, to, body) };
+        let place = loan.as_ref().map(|loan| lending::to_bytes(loan.lent()));
+        let place = place.as_ref().map_or(&[][..], |place| &place[..]);
+        return match sent(request(outbox, to, wire.call_with, (header, call, time, measures), place)) {
+            Sent::Yes => Sent::Announced(loan),
+            other => other,
+        };
+    }
+    let header = header.to_u64();
+    sent(match (one_way, words) {
+        (true, ONE_WAY) => request(outbox, to, wire.one_way, header, body),
+        (true, _) => request(outbox, to, wire.one_way_with, (header, time), body),
+        (false, CALL) => request(outbox, to, wire.call, (header, call), body),
+        (false, _) => request(outbox, to, wire.call_with, (header, call, time, measures(0, window)), body),
+    })
+}
+
+pub(super) fn send_note(outbox: &mut Outbox<'_>, wire: Wire, note: Note) -> Sent {
+    let (to, what, a, b) = match note {
+        Note::Cancel { to, call } => (to, Control::Cancel, call.to_u64(), 0),
+        Note::GrantAnswer { to, task, call } => (to, Control::GrantAnswer, task, call.to_u64()),
+        Note::Credit { to, call, answers } => (to, Control::Credit, call.to_u64(), answers),
+    };
+    sent(outbox.try_request(to, wire.control, (what as u64, a, b)))
+}
+
+/// Sends as much of something long as one message carries.
+pub(super) fn send_part(
+    outbox: &mut Outbox<'_>,
+    wire: Wire,
+    to: Address,
+    remote: u64,
+    at: u64,
+    rest: &[u8],
+) -> Result<usize, SendError> {
+    let len = rest.len().min(usize::try_from(room(outbox, to, PART)).unwrap_or(usize::MAX));
+    match outbox.try_request_medium(to, wire.part, (remote, at), &rest[..len]) {
+        Ok(()) => Ok(len),
+        Err(SendError::WouldBlock { .. }) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn send_answer(
+    outbox: &mut Outbox<'_>,
+    wire: Wire,
+    lender: &mut Lender,
+    dispatch: Dispatch<'_>,
+) -> Dispatched {
+    let outcome = match dispatch {
+        Dispatch::Answer { to, call, verdict, pending, body, task, items } => {
+            if let Some(way_back) = pending.take() {
+                let words = (verdict.to_u64(), call);
+                let answered = match body {
+                    [] => outbox.answer(way_back, wire.answered, words),
+                    body => outbox.answer_medium(way_back, wire.answered, words, body),
+                };
+                match answered {
+                    Ok(()) => return Dispatched::Sent,
+                    Err(Rejected { error: ReplyError::PayloadTooLarge { .. }, token, .. }) => {
+                        // The credit goes back; the answer goes as a message of its own.
+                        let accepted = Verdict::new(Status::Accepted, verdict.digest).to_u64();
+                        if outbox.answer(token, wire.answered, (accepted, call)).is_err() {
+                            return Dispatched::Gone;
+                        }
+                    }
+                    Err(_) => return Dispatched::Gone,
+                }
+            }
+            if body.len() as u64 > room(outbox, to, ANSWER) {
+                let (verdict, bytes) = (Verdict { long: true, ..verdict }.to_u64(), body.len() as u64);
+                let words = (verdict, call, bytes, task.to_u64());
+                let loan = lend(outbox, lender, to, body);
+                let place = loan.as_ref().map(|loan| lending::to_bytes(loan.lent()));
+                let place = place.as_ref().map_or(&[][..], |place| &place[..]);
+                return match request(outbox, to, wire.answer, words, place) {
+                    Ok(()) => Dispatched::Announced(loan),
+                    Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
+                    Err(_) => Dispatched::Gone,
+                };
+            }
+            request(outbox, to, wire.answer, (verdict.to_u64(), call, items, 0), body)
+        }
+        Dispatch::Accepted { call, verdict, pending } => {
+            return match outbox.answer(pending, wire.answered, (verdict.to_u64(), call)) {
+                Ok(()) => Dispatched::Sent,
+                Err(_) => Dispatched::Gone,
+            };
+        }
+        Dispatch::Item { to, call, verdict, body, number } => {
+            request(outbox, to, wire.answer, (verdict.to_u64(), call, number, 0), body)
+        }
+        Dispatch::Grant { to, call, task } => {
+            outbox.try_request(to, wire.control, (Control::GrantRequest as u64, call, task.to_u64()))
+        }
+        Dispatch::Part { to, call, at, rest } => {
+            return match send_part(outbox, wire, to, call, at as u64 | PART_OF_ANSWER, rest) {
+                Ok(bytes) => Dispatched::Partly(bytes),
+                Err(_) => Dispatched::Gone,
+            };
+        }
+    };
+    match outcome {
+        Ok(()) => Dispatched::Sent,
+        Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
+        Err(_) => Dispatched::Gone,
+    }
+}
