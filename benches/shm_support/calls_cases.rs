@@ -8,7 +8,10 @@ use lab::bench::summary::{Bar, Summary, Unit};
 use super::am::AmTask;
 use super::calls::CallTask;
 use super::case::Case;
+use super::far_calls::FarCallTask;
 use super::raw::RawTask;
+use super::tarpc_calls::TarpcTask;
+use super::tokio_calls::TokioTask;
 
 const MIB: usize = 1 << 20;
 
@@ -34,6 +37,36 @@ pub(crate) fn pair() -> Vec<Case> {
             AmTask::LongTrip { bytes: MIB },
             MIB as f64,
         ),
+        // Samples of a fixed length: most of their time passes between the round trips.
+        Case::new("tokio, both asleep", Unit::Microseconds, TokioTask::Parked, 1.0)
+            .beside("futex ping-pong, both asleep", RawTask::Asleep, 1.0)
+            .sampled(10, 50)
+            .bar(Bar::RatioAtMost(1.5)),
+        Case::new("tokio, one after the other", Unit::Microseconds, TokioTask::Awaited, 1.0).beside(
+            "tarpc, one after the other",
+            TarpcTask::Awaited,
+            1.0,
+        ),
+        Case::new("tokio, 256 tasks", Unit::MillionPerSecond, TokioTask::Busy, 1.0).bar(Bar::ValueAtLeast(1.0)),
+        Case::new("tokio, 256 tasks, beside tarpc", Unit::MillionPerSecond, TokioTask::Busy, 1.0)
+            .beside("tarpc, 256 tasks", TarpcTask::Busy, 1.0)
+            .bar(Bar::RatioAtLeast(5.0)),
+    ]
+}
+
+/// Ranks over UDP, as threads of one process.
+pub(crate) fn far() -> Vec<Case> {
+    let trip = |name, task| {
+        Case::new(name, Unit::Microseconds, task, 1.0)
+            .beside("short round trip, UDP", FarCallTask::Trip, 1.0)
+            .bar(Bar::RatioAtMost(1.15))
+    };
+    vec![
+        trip("empty call, UDP", FarCallTask::Empty),
+        trip("empty call, awaited, UDP", FarCallTask::EmptyAwaited),
+        Case::new("1 MiB request, UDP", Unit::Microseconds, FarCallTask::Bulk, 1.0)
+            .beside("1 MiB long, UDP", FarCallTask::LongTrip, 1.0)
+            .bar(Bar::RatioAtMost(1.2)),
     ]
 }
 
@@ -48,6 +81,14 @@ const PANELS: &[(&str, &[Row])] = &[
     ),
     ("Calls, million a second (more is better)", &[Ours("empty calls, pipelined", "pipelined")]),
     ("Requests, GB/s (more is better)", &[Ours("1 MiB request", "1 MiB")]),
+    ("On tokio, both asleep before, us (less is better)", &[Ours("tokio, both asleep", "empty")]),
+    ("On tokio, one after the other, us (less is better)", &[Ours("tokio, one after the other", "empty")]),
+    ("256 tasks of tokio, million a second (more is better)", &[Ours("tokio, 256 tasks, beside tarpc", "empty")]),
+    (
+        "Over UDP, us (less is better)",
+        &[Ours("empty call, UDP", "empty"), Ours("empty call, awaited, UDP", "empty, awaited")],
+    ),
+    ("1 MiB requests over UDP, us (less is better)", &[Ours("1 MiB request, UDP", "1 MiB")]),
 ];
 
 /// The picture of `summary`; panels whose figures it lacks are left out.

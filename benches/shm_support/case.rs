@@ -6,9 +6,12 @@ use super::am::AmTask;
 use super::calls::CallTask;
 use super::crew::Crew;
 use super::far::FarTask;
+use super::far_calls::FarCallTask;
 use super::p2p::P2pTask;
 use super::pgas::PgasTask;
 use super::raw::RawTask;
+use super::tarpc_calls::TarpcTask;
+use super::tokio_calls::TokioTask;
 use super::world::Task;
 use lab::bench::summary::{Bar, Unit};
 
@@ -21,6 +24,8 @@ pub(crate) enum Work {
     PeerTask(Task),
     /// A task of ranks over UDP, which are no ranks of the crew.
     Far(FarTask),
+    /// The same with calls.
+    FarCalls(FarCallTask),
     /// One whole run of the RandomAccess example with these arguments, from barrier to barrier.
     Example(Vec<String>),
 }
@@ -35,6 +40,7 @@ impl Work {
                 crew.reports()[1].0
             }
             Self::Far(task) => task.run(iterations),
+            Self::FarCalls(task) => task.run(iterations),
             Self::Example(arguments) => crew.run_random_access(arguments) * iterations as u32,
         }
     }
@@ -61,6 +67,24 @@ impl From<PgasTask> for Work {
 impl From<FarTask> for Work {
     fn from(task: FarTask) -> Self {
         Self::Far(task)
+    }
+}
+
+impl From<FarCallTask> for Work {
+    fn from(task: FarCallTask) -> Self {
+        Self::FarCalls(task)
+    }
+}
+
+impl From<TokioTask> for Work {
+    fn from(task: TokioTask) -> Self {
+        Self::Task(Task::Tokio(task))
+    }
+}
+
+impl From<TarpcTask> for Work {
+    fn from(task: TarpcTask) -> Self {
+        Self::Task(Task::Tarpc(task))
     }
 }
 

@@ -118,6 +118,24 @@ pub(crate) fn open_descriptor(owner: u32, fd: RawFd) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/{owner}/fd/{fd}"))
 }
 
+/// Sleeps while the low half of `word` is `expected`, or until somebody is woken for it; or not at all.
+pub(crate) fn futex_wait(word: &AtomicU64, expected: u32) {
+    let forever = std::ptr::null::<libc::timespec>();
+    // SAFETY: the word is mapped and aligned, the system reads its low half alone, and there is no time-out to read.
+    unsafe { libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAIT, expected, forever) };
+}
+
+/// Wakes whoever sleeps at `word`.
+pub(crate) fn futex_wake(word: &AtomicU64) {
+    // SAFETY: the system takes the address as a name, and reads nothing.
+    unsafe { libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+fn low_half(word: &AtomicU64) -> *const u32 {
+    let halves = word.as_ptr().cast_const().cast::<u32>();
+    halves.wrapping_add(usize::from(cfg!(target_endian = "big")))
+}
+
 /// Asks for the cache line of `word` ahead of its use; a no-op where the target has no such instruction.
 #[inline(always)]
 pub(crate) fn prefetch(word: &AtomicU64) {

@@ -8,6 +8,7 @@ pub(crate) mod case;
 pub(crate) mod cases;
 pub(crate) mod crew;
 pub(crate) mod far;
+pub(crate) mod far_calls;
 pub(crate) mod mapping;
 pub(crate) mod measure;
 pub(crate) mod p2p;
@@ -20,6 +21,8 @@ pub(crate) mod random_access;
 pub(crate) mod raw;
 pub(crate) mod ring;
 pub(crate) mod table;
+pub(crate) mod tarpc_calls;
+pub(crate) mod tokio_calls;
 pub(crate) mod world;
 
 use criterion::Criterion;
@@ -100,6 +103,8 @@ fn measure_pgas(bench: &mut Bench<'_>) {
 /// Measures typed calls.
 fn measure_calls(bench: &mut Bench<'_>) {
     all(bench, &mut Crew::start(WorldPlan::new(2).with_calls()), &calls_cases::pair());
+    all(bench, &mut Crew::start(WorldPlan::new(2)), &calls_cases::far());
+    far_calls::end();
 }
 
 fn measure_p2p(bench: &mut Bench<'_>) {

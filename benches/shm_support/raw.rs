@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use super::mapping::{LINE_BYTES, Line, Shared};
+use super::mapping::{LINE_BYTES, Line, Shared, futex_wait, futex_wake};
 use super::ring::{self, Announce, Ring};
+use super::tokio_calls::PAUSE;
 
 /// Most ranks that the control lines have room for.
 const MAX_RANKS: usize = 64;
@@ -36,6 +37,8 @@ pub(crate) enum RawTask {
         /// Whether the waiting side pauses between looks, so that it leaves the line to the writer for longer.
         pause: bool,
     },
+    /// Round trips of a word that each side sleeps for (futex); before each, both have been asleep for a while.
+    Asleep,
     /// A one-way stream through a ring of 64-byte slots.
     Ring(Announce),
     /// A one-way stream of blocks copied into the mapping.
@@ -90,6 +93,7 @@ impl Arena {
             RawTask::Word => self.ping_pong_word(iterations),
             RawTask::Line { pause: false } => self.ping_pong_payload(iterations, drain),
             RawTask::Line { pause: true } => self.ping_pong_payload(iterations, drain_pausing),
+            RawTask::Asleep => self.ping_pong_asleep(iterations),
             RawTask::Ring(announce) => self.stream(announce, iterations),
             RawTask::Copy { bytes, span, out } => self.copy_blocks(bytes, span, out, iterations),
             RawTask::Put { bytes } => self.put(bytes, iterations),
@@ -170,6 +174,38 @@ impl Arena {
         let elapsed = start.elapsed();
         black_box(sum);
         elapsed
+    }
+
+    fn ping_pong_asleep(&self, rounds: u64) -> Duration {
+        let lines = self.memory.lines(PING, 16);
+        let (asked, answered) = (&lines[0].0[0], &lines[8].0[0]);
+        let send = |word: &AtomicU64, round: u64| {
+            word.store(round, Release);
+            futex_wake(word);
+        };
+        let receive = |word: &AtomicU64, round: u64| {
+            loop {
+                let seen = word.load(Acquire);
+                if seen == round {
+                    return;
+                }
+                futex_wait(word, seen as u32);
+            }
+        };
+        let mut took = Duration::ZERO;
+        for round in 1..=rounds {
+            if self.rank == 0 {
+                std::thread::sleep(PAUSE);
+                let start = Instant::now();
+                send(asked, round);
+                receive(answered, round);
+                took += start.elapsed();
+            } else {
+                receive(asked, round);
+                send(answered, round);
+            }
+        }
+        took
     }
 
     fn stream(&self, announce: Announce, messages: u64) -> Duration {

@@ -16,6 +16,8 @@ use super::pgas::{PgasRank, PgasTask};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
 use super::table::{BATCH, RawTable};
+use super::tarpc_calls::{TarpcRank, TarpcTask};
+use super::tokio_calls::{TokioRank, TokioTask};
 
 /// The shape of a crew, and where its ranks find the memory they share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,7 +32,7 @@ pub(crate) struct WorldPlan {
     pgas: bool,
     /// Whether every process is a rank of a job with two-sided messages, too.
     p2p: bool,
-    /// Whether every process is a rank of a job with typed calls, too.
+    /// Whether every process is a rank of two jobs with typed calls, too, one of them on tokio.
     calls: bool,
     /// Active-message ranks; 0 for none. Those beyond the processes join from rank 1's process and stay silent.
     am_ranks: usize,
@@ -41,6 +43,7 @@ pub(crate) struct WorldPlan {
     pgas_job: RawFd,
     p2p_job: RawFd,
     calls_job: RawFd,
+    tokio_job: RawFd,
 }
 
 impl WorldPlan {
@@ -62,6 +65,7 @@ impl WorldPlan {
             pgas_job: nothing,
             p2p_job: nothing,
             calls_job: nothing,
+            tokio_job: nothing,
         }
     }
 
@@ -110,7 +114,9 @@ impl WorldPlan {
         self.p2p_job = p2p.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
         let calls = self.calls.then(|| create_job(self.processes as u32));
         self.calls_job = calls.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
-        Resources { plan: self, arena, table, job, pgas, p2p, calls }
+        let tokio = self.calls.then(|| create_job(self.processes as u32));
+        self.tokio_job = tokio.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
+        Resources { plan: self, arena, table, job, pgas, p2p, calls, tokio }
     }
 
     /// Takes up the shared memory that the parent created.
@@ -122,7 +128,8 @@ impl WorldPlan {
         let pgas = self.pgas.then(|| open_job(self.owner, self.pgas_job));
         let p2p = self.p2p.then(|| open_job(self.owner, self.p2p_job));
         let calls = self.calls.then(|| open_job(self.owner, self.calls_job));
-        Resources { plan: self, arena, table, job, pgas, p2p, calls }
+        let tokio = self.calls.then(|| open_job(self.owner, self.tokio_job));
+        Resources { plan: self, arena, table, job, pgas, p2p, calls, tokio }
     }
 
     fn table_bytes(&self) -> usize {
@@ -139,6 +146,7 @@ pub(crate) struct Resources {
     pgas: Option<Job>,
     p2p: Option<Job>,
     calls: Option<Job>,
+    tokio: Option<Job>,
 }
 
 impl Resources {
@@ -149,7 +157,7 @@ impl Resources {
 
     /// Takes the place of `rank`, and waits until all others have taken theirs.
     pub(crate) fn join(self, rank: usize) -> World {
-        let Self { plan, arena, table, job, pgas, p2p, calls } = self;
+        let Self { plan, arena, table, job, pgas, p2p, calls, tokio } = self;
         let ranks = plan.processes;
         let silent = if rank == 1 { join_silently(&plan, ranks) } else { Vec::new() };
         World {
@@ -160,6 +168,8 @@ impl Resources {
             pgas: pgas.map(|job| PgasRank::join(&job, rank as u32, plan.table_words)),
             p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
             calls: calls.map(|job| CallRank::join(&job, rank as u32)),
+            tokio: tokio.map(|job| TokioRank::join(&job, rank as u32)),
+            tarpc: None,
             _silent: silent,
             plan,
         }
@@ -212,6 +222,10 @@ pub(crate) enum Task {
     P2p(P2pTask),
     /// Typed calls.
     Calls(CallTask),
+    /// Typed calls on tokio.
+    Tokio(TokioTask),
+    /// Calls by `tarpc`.
+    Tarpc(TarpcTask),
     /// Whole runs of the RandomAccess example with these arguments.
     RandomAccess {
         /// What the example gets on its command line.
@@ -231,6 +245,9 @@ pub(crate) struct World {
     pgas: Option<PgasRank>,
     p2p: Option<P2pRank>,
     calls: Option<CallRank>,
+    tokio: Option<TokioRank>,
+    /// From its first task on.
+    tarpc: Option<TarpcRank>,
     _silent: Vec<Sender<()>>,
 }
 
@@ -262,6 +279,17 @@ impl World {
                 let calls = self.calls.as_mut().expect("the plan has this layer");
                 self.arena.barrier();
                 calls.perform(*task, iterations)
+            }
+            Task::Tokio(task) => {
+                let tokio = self.tokio.as_mut().expect("the plan has this layer");
+                self.arena.barrier();
+                tokio.perform(*task, iterations)
+            }
+            Task::Tarpc(task) => {
+                let (owner, rank) = (self.plan.owner, self.rank);
+                let tarpc = self.tarpc.get_or_insert_with(|| TarpcRank::join(owner, rank));
+                self.arena.barrier();
+                tarpc.perform(*task, iterations)
             }
             Task::RandomAccess { arguments, job } => {
                 random_access::run(&open_job(self.plan.owner, *job), self.rank as u32, arguments)
