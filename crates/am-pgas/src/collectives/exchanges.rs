@@ -296,10 +296,11 @@ impl Team {
     ) -> Result<(), CollectiveError> {
         let plan = self.allgather_plan::<E>(part.len(), Some(all.len()));
         let at = self.me() as usize * part.len();
-        let id = self.begin(endpoint, plan, None, |data| place(data, at, part))?;
+        let loan = self.lend(endpoint, part.as_bytes());
+        let id = self.begin_lending(endpoint, plan, loan.as_ref(), |data| place(data, at, part))?;
         if endpoint.layer_unscheduled::<Collectives>().engine().is_lent(id) {
             let buffers = Buffers::Apart { own: part.as_bytes(), all: all.as_mut_bytes() };
-            wait_with(endpoint, id, buffers)?;
+            wait_with(endpoint, id, buffers, loan)?;
             return endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, |_| ());
         }
         wait(endpoint, &self.members, id)?;

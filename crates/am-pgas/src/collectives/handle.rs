@@ -3,6 +3,7 @@
 use super::engine::{Buffers, Engine, Members};
 use super::error::{CollectiveError, Failure};
 use super::{Collectives, with_engine, with_post};
+use am_core::transport::Loan;
 use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, Transport, WaitError, WaitReason};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -168,6 +169,8 @@ struct Lending<'e, 'b, T: Transport, S: HasLayer<Collectives>> {
     endpoint: &'e mut Endpoint<T, S>,
     id: u64,
     buffers: Buffers<'b>,
+    /// What the others may read of them, until nobody has them any more.
+    _loan: Option<Loan>,
 }
 
 impl<T: Transport, S: HasLayer<Collectives>> Drop for Lending<'_, '_, T, S> {
@@ -183,8 +186,9 @@ pub(super) fn wait_with<T: Transport, S: HasLayer<Collectives>>(
     endpoint: &mut Endpoint<T, S>,
     id: u64,
     buffers: Buffers<'_>,
+    loan: Option<Loan>,
 ) -> Result<(), CollectiveError> {
-    let mut lending = Lending { endpoint, id, buffers };
+    let mut lending = Lending { endpoint, id, buffers, _loan: loan };
     let Lending { endpoint, buffers, .. } = &mut lending;
     wait_carrying(endpoint, id, |endpoint| {
         with_post(endpoint, |engine, post| engine.pass_lent(id, buffers, post));

@@ -27,8 +27,9 @@
 //!
 //! Where all members of a team share memory, small operations need no messages: each member writes what it gives
 //! into a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks
-//! of memory, which their givers fill and the others copy out meanwhile. [`Tuning::direct`] and
-//! [`Tuning::direct_bytes`] say when. Such an operation may end only after all members have come to it, and does
+//! of memory, which their givers fill and the others copy out meanwhile; what a blocking call gives, the others
+//! read where it is, by one copy, if the system lets them. [`Tuning::direct`], [`Tuning::direct_bytes`] and
+//! [`Tuning::lent_bytes`] say when. Such an operation may end only after all members have come to it, and does
 //! not begin before all are done with the eighth before it. The members of such a team compare all their calls,
 //! those of operations by messages too, whatever [`Tuning::check`] says.
 //!
@@ -99,6 +100,8 @@ mod engine;
 mod error;
 mod exchanges;
 mod handle;
+#[cfg(test)]
+mod lending_tests;
 #[cfg(test)]
 mod loss_tests;
 #[cfg(test)]
@@ -282,6 +285,16 @@ impl<T: Transport, S> engine::Post for Direct<'_, T, S> {
 
     fn is_fork(&self, other: Address) -> bool {
         self.0.status(other) == Some(am_core::PeerStatus::Lost(am_core::LossCause::Forked))
+    }
+
+    fn read_lent(
+        &mut self,
+        of: Address,
+        lent: &am_core::transport::Lent,
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<(), am_core::transport::LentFault> {
+        self.0.read_lent(of, lent, at, out)
     }
 }
 

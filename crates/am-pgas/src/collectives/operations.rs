@@ -12,6 +12,7 @@ use super::tuning::{Seat, Tuning};
 use super::{Call, CollectiveError, Collectives, Operation, with_engine, with_post};
 use crate::pointer::Element;
 use crate::team::Team;
+use am_core::transport::Loan;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Transport};
 use std::sync::Arc;
@@ -87,11 +88,7 @@ pub(super) fn place<E: Element>(data: &mut [u8], at: usize, elements: &[E]) {
 impl Team {
     pub(super) fn seat(&self) -> Seat<'_> {
         let members = &self.members;
-        Seat {
-            me: members.me as usize,
-            size: members.ranks.len(),
-            hosts: members.hosts.get().map_or(&[], Vec::as_slice),
-        }
+        Seat { me: members.me as usize, size: members.ranks.len(), hosts: members.levels() }
     }
 
     pub(super) fn root(&self, root: u32) -> Result<usize, CollectiveError> {
@@ -138,6 +135,27 @@ impl Team {
         given: Option<Box<dyn Vector>>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, CollectiveError> {
+        self.begin_with(endpoint, plan, (given, None), fill)
+    }
+
+    /// [`begin`](Self::begin) of an operation whose caller has the elements, and may lend what it gives.
+    pub(super) fn begin_lending<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
+        loan: Option<&Loan>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, CollectiveError> {
+        self.begin_with(endpoint, plan, (None, loan), fill)
+    }
+
+    fn begin_with<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        plan: Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError>,
+        (given, loan): (Option<Box<dyn Vector>>, Option<&Loan>),
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, CollectiveError> {
         let plan = match plan {
             Ok(plan) => plan,
             Err(error) => return Err(self.refuse(endpoint, error)),
@@ -155,8 +173,34 @@ impl Team {
             } else {
                 Arc::new(make(&engine.tuning))
             };
-            engine.begin(&self.members, call, (schedule, way), fold, given, fill)
+            let id = engine.begin(&self.members, call, (schedule, way), fold, given, fill)?;
+            if let Some(loan) = loan {
+                engine.lend_to(id, loan.lent());
+            }
+            Ok(id)
         })
+    }
+
+    /// Lends what this member gives to the others of a team that share memory, if they can read it.
+    pub(super) fn lend<T: Transport, S: HasLayer<Collectives>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        bytes: &[u8],
+    ) -> Option<Loan> {
+        let number = self.members.context;
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
+        if engine.id != self.members.engine || !engine.may_lend(number, bytes.len()) {
+            return None;
+        }
+        // Whether the others can read this process is likely what this one can do with theirs.
+        let other = self.members.address(u32::from(self.members.me == 0));
+        let readable = endpoint.reads_lent(other);
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine_mut();
+        if !readable {
+            engine.lend_no_more(number);
+            return None;
+        }
+        engine.lend(bytes)
     }
 
     /// Does a small operation through shared memory whose result takes the place of what this member gives.
@@ -297,13 +341,14 @@ impl Team {
         }
         let is_root = root == self.me();
         let source = &*elements;
-        let id = self.begin(endpoint, plan, None, |data| {
+        let loan = self.lend(endpoint, if is_root { source.as_bytes() } else { &[] });
+        let id = self.begin_lending(endpoint, plan, loan.as_ref(), |data| {
             if is_root {
                 place(data, 0, source);
             }
         })?;
         if endpoint.layer_unscheduled::<Collectives>().engine().is_lent(id) {
-            wait_with(endpoint, id, Buffers::All(elements.as_mut_bytes()))?;
+            wait_with(endpoint, id, Buffers::All(elements.as_mut_bytes()), loan)?;
             return endpoint.layer_unscheduled::<Collectives>().engine_mut().fetch(id, |_| ());
         }
         wait(endpoint, &self.members, id)?;

@@ -1,6 +1,6 @@
 //! Which algorithm an operation uses: a table for each operation, by members and bytes, which programs may change.
 
-use super::algorithms::{self, allreduce, alltoall, broadcast, by_host, gather, reduce, scan};
+use super::algorithms::{self, allreduce, alltoall, broadcast, gather, reduce, scan};
 use super::schedule::Schedule;
 
 /// One row of a table: an algorithm, and up to what it is chosen.
@@ -171,6 +171,10 @@ pub struct Tuning {
     /// The least bytes of a broadcast, or of each member's part of an allgather, that are copied through shared
     /// memory by blocks. 8 KiB by default.
     pub direct_bytes: usize,
+    /// The least bytes that a blocking broadcast or allgather through shared memory takes out of the giver's own
+    /// memory instead of blocks, where the system lets one process read another (`process_vm_readv`), in teams of
+    /// at most 64. Such a giver waits until all others have read. 64 KiB by default, `usize::MAX` for none.
+    pub lent_bytes: usize,
     /// For broadcast.
     pub broadcast: Vec<Row<Broadcast>>,
     /// For reduce.
@@ -200,6 +204,7 @@ impl Default for Tuning {
             check: cfg!(debug_assertions),
             direct: 64,
             direct_bytes: 8 * KIB,
+            lent_bytes: 64 * KIB,
             broadcast: vec![
                 Row::new(2, ANY, Broadcast::Tree { radix: 2 }),
                 Row::any(Broadcast::TwoLevel),
@@ -252,15 +257,13 @@ fn choose<A: Copy>(table: &[Row<A>], size: usize, bytes: usize, fits: impl Fn(A)
 pub(crate) struct Seat<'a> {
     pub(crate) me: usize,
     pub(crate) size: usize,
+    /// For each member its host; empty unless there are several hosts, and fewer of them than members.
     pub(crate) hosts: &'a [u32],
 }
 
 impl Seat<'_> {
-    /// Whether there are several hosts, and fewer than members.
     fn has_levels(&self) -> bool {
-        // Most teams are on one host, or on as many as they have members: neither needs the groups.
-        let first = self.hosts.first();
-        self.hosts.iter().any(|host| Some(host) != first) && by_host(self.hosts).len() < self.size
+        !self.hosts.is_empty()
     }
 }
 
@@ -417,11 +420,8 @@ mod tests {
         let tuning = Tuning::default();
         let hosts = [0, 1, 0, 1, 2];
         let seat = Seat { me: 3, size: 5, hosts: &hosts };
-        assert!(seat.has_levels());
-        assert!(
-            !Seat { me: 0, size: 2, hosts: &[0, 1] }.has_levels()
-                && !Seat { me: 0, size: 2, hosts: &[1, 1] }.has_levels()
-        );
+        assert!(seat.has_levels() && algorithms::has_levels(&hosts));
+        assert!(!algorithms::has_levels(&[0, 1]) && !algorithms::has_levels(&[1, 1]));
         for count in [1, 100_000] {
             assert_eq!(tuning.allreduce(seat, count, 8, true), allreduce::recursive_doubling(3, 5, count));
             assert_eq!(tuning.reduce(seat, 1, count, 8, true), reduce::ordered_tree(3, 5, 1, count, 2));

@@ -8,6 +8,7 @@ mod forks;
 mod fuzz;
 mod job;
 mod lent;
+mod lent_collectives;
 mod life;
 mod notify;
 

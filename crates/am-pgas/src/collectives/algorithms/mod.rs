@@ -102,14 +102,21 @@ pub(crate) fn place(me: usize, size: usize, radix: usize) -> Place {
 /// The members of a team by host, in the order of their first members. `hosts` has a number for each member, equal
 /// for those of one host.
 pub(crate) fn by_host(hosts: &[u32]) -> Vec<Vec<u32>> {
-    let mut groups: Vec<(u32, Vec<u32>)> = Vec::new();
-    for (member, host) in hosts.iter().enumerate() {
-        match groups.iter_mut().find(|(other, _)| other == host) {
-            Some((_, members)) => members.push(member as u32),
-            None => groups.push((*host, vec![member as u32])),
-        }
-    }
-    groups.into_iter().map(|(_, members)| members).collect()
+    let mut members: Vec<(u32, u32)> = hosts.iter().copied().zip(0..).collect();
+    members.sort_unstable();
+    let groups = members.chunk_by(|(one, _), (other, _)| one == other);
+    let mut groups: Vec<Vec<u32>> =
+        groups.map(|group| group.iter().map(|(_, member)| *member).collect()).collect();
+    groups.sort_unstable_by_key(|group| group[0]);
+    groups
+}
+
+/// Whether there are several hosts, and fewer than members.
+pub(crate) fn has_levels(hosts: &[u32]) -> bool {
+    let mut numbers = hosts.to_vec();
+    numbers.sort_unstable();
+    numbers.dedup();
+    1 < numbers.len() && numbers.len() < hosts.len()
 }
 
 /// Where a member stands among the hosts of its team.

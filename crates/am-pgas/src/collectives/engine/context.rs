@@ -4,6 +4,7 @@
 use super::direct::Direct;
 use super::instance::Instance;
 use super::lines::Lines;
+use crate::collectives::algorithms::has_levels;
 use crate::collectives::error::{Call, Failure};
 use crate::collectives::schedule::Schedule;
 use am_core::{Address, Rank};
@@ -31,6 +32,9 @@ pub(crate) struct Members {
     pub(crate) ranks: Vec<Rank>,
     /// For each member its host's number, once all members have told theirs.
     pub(crate) hosts: OnceLock<Vec<u32>>,
+    /// Whether there are several, and fewer than members, found out once: for a thousand members it takes longer than
+    /// a small operation.
+    has_levels: OnceLock<bool>,
     /// This member's position.
     pub(crate) me: u32,
     /// The number of the members' endpoints at their ranks.
@@ -51,6 +55,7 @@ impl Members {
             context,
             ranks,
             hosts: OnceLock::new(),
+            has_levels: OnceLock::new(),
             me,
             endpoint,
             by_rank,
@@ -66,6 +71,12 @@ impl Members {
         }
         let at = self.by_rank.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
         Some(self.by_rank[at].1)
+    }
+
+    /// The members' hosts if there are several, and fewer of them than members; none otherwise.
+    pub(crate) fn levels(&self) -> &[u32] {
+        let Some(hosts) = self.hosts.get() else { return &[] };
+        if *self.has_levels.get_or_init(|| has_levels(hosts)) { hosts } else { &[] }
     }
 
     pub(crate) fn address(&self, member: u32) -> Address {
@@ -203,6 +214,8 @@ pub(super) struct Context {
     pub(super) lines: Option<Lines>,
     /// Operations through it that have begun here, until this member is done with them.
     pub(super) direct: VecDeque<Direct>,
+    /// Whether this member may lend the others what it gives.
+    pub(super) lends: bool,
     /// The operation of which the others know that this member is done with those before it.
     pub(super) told: u32,
     /// Whether memory has changed for which others may wait.
@@ -234,6 +247,7 @@ impl Context {
             shares: false,
             lines: None,
             direct: VecDeque::new(),
+            lends: true,
             told: 0,
             wakes_others: false,
             kept: Vec::new(),

@@ -9,6 +9,7 @@ use super::context::Context;
 use super::faults::disagree;
 use super::instance::{Buffers, Instance};
 use super::lines::{Lines, Offer, SMALL};
+use super::passing::{Passing, lent_in_line};
 use super::{Engine, Post};
 use crate::collectives::algorithms;
 use crate::collectives::error::{Call, Failure, Operation};
@@ -23,34 +24,21 @@ pub(crate) enum Way {
     Blocks,
 }
 
-/// How far the data of a large operation have passed at this member.
-#[derive(Clone, Copy, Debug)]
-struct Passing {
-    /// The number of its first round, and how many there are.
-    first: u32,
-    rounds: u32,
-    /// Rounds for which this member has filled its block, and rounds of which it has read all blocks.
-    filled: u32,
-    read: u32,
-    /// Blocks of the round under way that it has read.
-    blocks: u32,
-}
-
 /// An operation through shared memory that has begun here.
 #[derive(Debug)]
 pub(super) struct Direct {
-    sequence: u32,
-    call: Call,
+    pub(super) sequence: u32,
+    pub(super) call: Call,
     /// Its instance, until it has ended here.
     place: Option<u32>,
     published: bool,
     /// Members, from the first on, whose call is known to be the same.
     agreed: usize,
-    passing: Option<Passing>,
+    pub(super) passing: Option<Passing>,
 }
 
 /// Bytes that each member gives, or the root.
-fn bytes(call: Call) -> u64 {
+pub(super) fn bytes(call: Call) -> u64 {
     call.count.saturating_mul(u64::from(call.element))
 }
 
@@ -70,7 +58,7 @@ impl Direct {
     pub(super) fn new(sequence: u32, call: Call, place: u32, way: Way, lines: &mut Lines) -> Self {
         let passing = (way == Way::Blocks).then(|| {
             let (first, rounds) = lines.begin_rounds(bytes(call) as usize);
-            Passing { first, rounds, filled: 0, read: 0, blocks: 0 }
+            Passing::new(first, rounds)
         });
         Self { sequence, call, place: Some(place), published: false, agreed: 0, passing }
     }
@@ -91,6 +79,11 @@ impl Direct {
 
     pub(super) fn sequence(&self) -> u32 {
         self.sequence
+    }
+
+    /// Whether it has an instance here.
+    pub(super) fn is_at(&self, place: u32) -> bool {
+        self.place == Some(place)
     }
 
     pub(super) fn call(&self) -> Call {
@@ -121,7 +114,7 @@ impl Direct {
         Ok(ready)
     }
 
-    fn is_root(&self, member: usize) -> bool {
+    pub(super) fn is_root(&self, member: usize) -> bool {
         self.call.root == Some(member as u32)
     }
 
@@ -143,22 +136,6 @@ impl Direct {
         }
     }
 
-    /// Where this member gets the next block from, if it needs one.
-    fn source(&self, me: usize, size: usize) -> Option<usize> {
-        let passing = self.passing.filter(|passing| passing.read < passing.rounds)?;
-        match self.call.operation {
-            Operation::Broadcast => self.call.root.map(|root| root as usize).filter(|root| *root != me),
-            _ => Some((me + 1 + passing.blocks as usize) % size),
-        }
-    }
-
-    /// The round for which this member fills its block next, if there is one.
-    fn fills(&self, me: usize) -> Option<u32> {
-        let passing = self.passing.filter(|passing| passing.filled < passing.rounds)?;
-        let gives = self.call.operation != Operation::Broadcast || self.is_root(me);
-        gives.then(|| passing.first.wrapping_add(passing.filled))
-    }
-
     /// Whether a step would do something.
     fn would_go_on(&self, lines: &Lines, me: usize, size: usize, passes: bool) -> bool {
         if !self.published {
@@ -171,12 +148,7 @@ impl Direct {
         match self.passing {
             _ if self.place.is_none() => false,
             None => self.is_ready(lines, me, size),
-            Some(passing) => {
-                let round = passing.first.wrapping_add(passing.read);
-                passes
-                    && (self.fills(me).is_some_and(|round| lines.may_fill(round))
-                        || self.source(me, size).is_some_and(|from| lines.is_filled(from, round)))
-            }
+            Some(_) => passes && self.would_pass(lines, me, size),
         }
     }
 
@@ -196,56 +168,13 @@ impl Direct {
         Ok(())
     }
 
-    fn compare_with(&self, member: usize, context: &Context, lines: &Lines) -> Result<(), Failure> {
+    pub(super) fn compare_with(&self, member: usize, context: &Context, lines: &Lines) -> Result<(), Failure> {
         let theirs = lines.called(member, self.sequence);
         match theirs {
             Some(theirs) if theirs == self.call => Ok(()),
             Some(_) => disagree(&context.members, member as u32, self.call, theirs).map_or(Ok(()), Err),
             None => Err(context.unmatched(member as u32, true)),
         }
-    }
-
-    /// Lets one block each way pass. Whether one did.
-    fn pass(&mut self, context: &Context, lines: &Lines, buffers: &mut Buffers<'_>) -> Result<bool, Failure> {
-        let (me, size) = (context.members.me as usize, context.members.ranks.len());
-        let (len, block) = (bytes(self.call) as usize, lines.block());
-        let range = |number: u32| {
-            let start = number as usize * block;
-            start..(start + block).min(len)
-        };
-        let part = |member: usize| if self.call.operation == Operation::Broadcast { 0 } else { member * len };
-        let mut moved = false;
-        if let Some(round) = self.fills(me).filter(|round| lines.may_fill(*round)) {
-            let passing = self.passing.as_mut().expect("an operation by blocks");
-            lines.fill(round, buffers.give(part(me), range(passing.filled)));
-            passing.filled += 1;
-            moved = true;
-        }
-        let Some(passing) = self.passing else { return Ok(moved) };
-        let round = passing.first.wrapping_add(passing.read);
-        if let Some(from) = self.source(me, size).filter(|from| lines.is_filled(*from, round)) {
-            self.compare_with(from, context, lines)?;
-            lines.read(from, round, buffers.take(part(from), range(passing.read)));
-            let passing = self.passing.as_mut().expect("an operation by blocks");
-            passing.blocks += 1;
-            if self.call.operation == Operation::Broadcast || passing.blocks as usize == size - 1 {
-                (passing.blocks, passing.read) = (0, passing.read + 1);
-                lines.pass(round);
-            }
-            moved = true;
-        }
-        Ok(moved)
-    }
-
-    /// Whether all data have passed, which the others are told; those who only give have nothing to read.
-    fn has_passed(&mut self, me: usize, size: usize, lines: &Lines) -> bool {
-        if self.fills(me).is_some() || self.source(me, size).is_some() {
-            return false;
-        }
-        if let Some(passing) = self.passing {
-            lines.leave(passing.first.wrapping_add(passing.rounds));
-        }
-        true
     }
 }
 
@@ -284,7 +213,7 @@ impl Context {
         found.into_iter().flat_map(move |(direct, lines)| {
             let misses = move |member: &u32| {
                 let at = *member as usize;
-                let last = direct.passing.map(|passing| passing.first.wrapping_add(passing.rounds - 1));
+                let last = direct.passing.map(|passing| passing.last());
                 !lines.has_come(at, direct.sequence) || last.is_some_and(|last| !lines.has_passed(at, last))
             };
             (0..self.members.ranks.len() as u32).filter(move |member| *member != me).filter(misses)
@@ -464,7 +393,7 @@ impl Engine {
             let (Some(lines), Some(mut direct)) = (context.lines.take(), context.direct.remove(at)) else {
                 return;
             };
-            let stepped = self.step(index, &mut direct, &lines, passes);
+            let stepped = self.step(index, &mut direct, &lines, passes, post);
             let ended = stepped == Ok(true);
             let place = direct.place;
             let published = direct.published;
@@ -495,7 +424,14 @@ impl Engine {
     }
 
     /// One step of an operation; whether all is there that this member needs of it.
-    fn step(&mut self, index: usize, direct: &mut Direct, lines: &Lines, passes: bool) -> Result<bool, Failure> {
+    fn step<P: Post>(
+        &mut self,
+        index: usize,
+        direct: &mut Direct,
+        lines: &Lines,
+        passes: bool,
+        post: &mut P,
+    ) -> Result<bool, Failure> {
         let context = &mut self.contexts[index];
         let (me, size) = (context.members.me as usize, context.members.ranks.len());
         if !direct.published {
@@ -503,7 +439,9 @@ impl Engine {
                 return Ok(false);
             }
             let instance = direct.place.filter(|_| direct.gives(me)).map(|place| &self.instances[place as usize]);
-            lines.publish(direct.sequence, direct.call, instance.map_or(&[], |instance| instance.given(me)));
+            let lent = direct.passing.and_then(|passing| passing.lent()).map(lent_in_line);
+            let lent = lent.as_ref().map_or(&[][..], |line| line);
+            lines.publish(direct.sequence, direct.call, instance.map_or(lent, |instance| instance.given(me)));
             (direct.published, context.wakes_others) = (true, true);
             self.went = self.went.wrapping_add(1);
         }
@@ -517,7 +455,7 @@ impl Engine {
         direct.compare(context, lines)?;
         if passes && !instance.lent {
             let mut buffers = Buffers::All(instance.all_mut());
-            if direct.pass(context, lines, &mut buffers)? {
+            if direct.pass(context, lines, &mut buffers, post)? {
                 context.wakes_others = true;
                 self.went = self.went.wrapping_add(1);
             }
@@ -530,7 +468,7 @@ impl Engine {
 
     /// Lets data pass of a large operation whose buffers its caller has, if it is its turn. What that changed is
     /// told by progress.
-    pub(crate) fn pass_lent<P: Post>(&mut self, id: u64, buffers: &mut Buffers<'_>, post: &P) {
+    pub(crate) fn pass_lent<P: Post>(&mut self, id: u64, buffers: &mut Buffers<'_>, post: &mut P) {
         let Some(place) = self.place(id) else { return };
         let Some(index) = self.context_index(self.instances[place].context) else { return };
         let context = &mut self.contexts[index];
@@ -545,20 +483,13 @@ impl Engine {
             return;
         }
         let (Some(lines), Some(mut direct)) = (context.lines.take(), context.direct.remove(at)) else { return };
-        let passed = direct.pass(context, &lines, buffers);
+        let passed = direct.pass(context, &lines, buffers, post);
+        context.lends &= !direct.is_refused(&lines);
         context.direct.insert(at, direct);
         context.lines = Some(lines);
         match passed {
             Ok(moved) => context.wakes_others |= moved,
             Err(failure) => self.fail(index, failure),
-        }
-    }
-
-    /// Gives an operation buffers of its own whose caller takes its own away.
-    pub(crate) fn take_back(&mut self, id: u64, buffers: &Buffers<'_>) {
-        if let Some(place) = self.place(id).filter(|place| self.instances[*place].outcome.is_none()) {
-            self.instances[place].take_back(buffers);
-            self.abandon(id);
         }
     }
 

@@ -83,6 +83,13 @@ impl Buffers<'_> {
         }
     }
 
+    /// Puts what this member gives, whose part begins at `at`, in place.
+    pub(super) fn place(&mut self, at: usize) {
+        if let Self::Apart { own, all } = self {
+            all[at..at + own.len()].copy_from_slice(own);
+        }
+    }
+
     /// Where bytes of the part that begins at `at` belong.
     pub(super) fn take(&mut self, at: usize, range: Range<usize>) -> &mut [u8] {
         let (Self::All(all) | Self::Apart { all, .. }) = self;

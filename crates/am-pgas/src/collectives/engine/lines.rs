@@ -7,7 +7,8 @@
 //! that had it before.
 //!
 //! Data of large operations pass in rounds, which all members number alike: in a round each member that gives
-//! fills one of its blocks. A block is used again once all members have passed the round that had it before.
+//! fills one of its blocks. A block is used again once all members have passed the round that had it before. Givers
+//! that lend their elements fill no blocks unless they are asked ([`passing`](super::passing)).
 //!
 //! Every word that others wait for names the team, so that what another team left in the same place is never taken
 //! for it: teams get ever larger numbers. A faulty member can make results wrong, and nothing else.
@@ -110,6 +111,20 @@ enum Count {
     Done,
     Filled,
     Passed,
+    /// In the line of those that passed.
+    Asked,
+}
+
+impl Count {
+    /// Its line behind the slots, and its word there.
+    const fn place(self) -> (usize, usize) {
+        match self {
+            Self::Done => (0, 0),
+            Self::Filled => (1, 0),
+            Self::Passed => (2, 0),
+            Self::Asked => (2, 1),
+        }
+    }
 }
 
 /// Where a team's lines and blocks are in a member's auxiliary segment, in lines from its start and plus one; 0
@@ -165,7 +180,8 @@ impl<M: Shared> Lines<M> {
         }
         let block = room / DEPTH as usize;
         let lines = Self { number, me, places, offer: offers[me], block, rounds: 0 };
-        [Count::Done, Count::Filled, Count::Passed].into_iter().for_each(|count| lines.set(count, 0));
+        let counts = [Count::Done, Count::Filled, Count::Passed, Count::Asked];
+        counts.into_iter().for_each(|count| lines.set(count, 0));
         Some(lines)
     }
 
@@ -193,14 +209,16 @@ impl<M: Shared> Lines<M> {
     }
 
     fn set(&self, which: Count, count: u32) {
+        let (line, word) = which.place();
         // Release: pairs with the Acquire in `count`.
-        self.line(self.me, SLOTS as usize + which as usize)[0].store(self.word(count), Release);
+        self.line(self.me, SLOTS as usize + line)[word].store(self.word(count), Release);
     }
 
     /// What a member has counted; nothing before it has come to the team.
     fn count(&self, member: usize, which: Count) -> u32 {
+        let (line, word) = which.place();
         // Acquire: pairs with the Release in `set`, so that what was filled can be read, and what was read filled.
-        let word = !self.line(member, SLOTS as usize + which as usize)[0].load(Acquire);
+        let word = !self.line(member, SLOTS as usize + line)[word].load(Acquire);
         if (word >> 32) as u32 == self.number { word as u32 } else { 0 }
     }
 
@@ -281,7 +299,7 @@ impl<M: Shared> Lines<M> {
     /// Whether the others need the lines no more, after the last operation.
     pub(super) fn is_over(&self, last: u32) -> bool {
         (0..self.size()).all(|member| {
-            let stored = self.line(member, SLOTS as usize + Count::Done as usize)[0].load(Acquire);
+            let stored = self.line(member, SLOTS as usize + Count::Done.place().0)[0].load(Acquire);
             let word = !stored;
             let team = (word >> 32) as u32;
             // A place that was never used belongs to a member that has still to come. A place is next used for a
@@ -347,6 +365,17 @@ impl<M: Shared> Lines<M> {
     pub(super) fn leave(&self, round: u32) {
         self.set(Count::Passed, round);
         self.set(Count::Filled, round);
+    }
+
+    /// Asks those who lend what they give to the operation with a last round for blocks.
+    pub(super) fn ask(&self, last: u32) {
+        self.set(Count::Asked, last.wrapping_add(1));
+    }
+
+    /// Whether a member has asked for blocks of the operation with a last round.
+    pub(super) fn is_asked(&self, last: u32) -> bool {
+        let asks = |member: usize| self.count(member, Count::Asked) == last.wrapping_add(1);
+        (0..self.size()).any(|member| member != self.me && asks(member))
     }
 
     /// Whether a member has passed a round.

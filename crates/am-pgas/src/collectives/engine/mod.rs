@@ -35,6 +35,7 @@ mod instance;
 mod lines;
 #[cfg(all(test, am_loom))]
 mod loom_lines;
+mod passing;
 mod progress;
 mod quick;
 mod strays;
@@ -51,6 +52,7 @@ use super::operator::Fold;
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
 use am_core::layer::Outbox;
+use am_core::transport::{Lender, Lent, LentFault};
 use am_core::{
     Address, Arguments, Category, HandlerError, HandlerResult, Lane, LossCause, PeerStatus, Request, SendError,
 };
@@ -115,6 +117,9 @@ pub(crate) trait Post {
 
     /// Whether this process is a fork of the one that the endpoint belongs to, for which all others are lost.
     fn is_fork(&self, other: Address) -> bool;
+
+    /// Reads what a member lends, from byte `at` on.
+    fn read_lent(&mut self, of: Address, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
 }
 
 impl Post for Outbox<'_> {
@@ -144,6 +149,10 @@ impl Post for Outbox<'_> {
 
     fn is_fork(&self, other: Address) -> bool {
         self.status(other) == Some(PeerStatus::Lost(LossCause::Forked))
+    }
+
+    fn read_lent(&mut self, of: Address, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.read_lent(of, lent, at, out)
     }
 }
 
@@ -181,6 +190,8 @@ pub(crate) struct Engine {
     /// Messages sent and rounds ended so far, modulo 2^64.
     went: u64,
     combines: Combines,
+    /// Lends what the caller of a blocking operation gives, of which there is one at a time.
+    lender: Lender,
     /// Small operations that ended at once, since a poll.
     at_once: u32,
 }
@@ -216,6 +227,7 @@ impl Engine {
             losses_seen: 0,
             went: 0,
             combines: Combines::default(),
+            lender: Lender::new(1),
             at_once: 0,
         }
     }

@@ -1,0 +1,197 @@
+//! Large operations whose members read what the others lend, over the loopback transport and a transport that
+//! plays the system: it knows what every member lends, and refuses as it is told.
+
+use super::tests::{LONG, tuned};
+use super::{CollectiveError, Collectives, Sum};
+use crate::Team;
+use am_core::loopback::{Loopback, LoopbackConfig, network};
+use am_core::transport::{Lent, LentFault};
+use am_core::zerocopy::IntoBytes;
+use am_core::{Endpoint, Handlers, Membership, Peer, Span, Transport, Waiting};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+/// What members lend, by member and address, and how often it was read.
+#[derive(Default)]
+struct Memory {
+    lent: Mutex<BTreeMap<(u32, u64), Vec<u8>>>,
+    reads: AtomicU32,
+    refusals: AtomicU32,
+}
+
+impl Memory {
+    fn knows(&self, member: u32, elements: &[u64]) {
+        let address = elements.as_ptr().expose_provenance() as u64;
+        self.lent.lock().unwrap().insert((member, address), elements.as_bytes().to_vec());
+    }
+}
+
+/// Why a member does not read what another one lends, from a byte on.
+type Fault = dyn Fn(u32, u32, u64) -> Option<LentFault> + Sync;
+
+struct Reading<'a> {
+    inner: Loopback,
+    me: u32,
+    memory: &'a Memory,
+    fault: &'a Fault,
+}
+
+impl Membership for Reading<'_> {
+    am_core::forward!(inner: local_peer, shape, losses, status, is_fork, depart);
+}
+
+impl Waiting for Reading<'_> {
+    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
+}
+
+impl Transport for Reading<'_> {
+    type Memory = <Loopback as Transport>::Memory;
+    type Room = <Loopback as Transport>::Room;
+    type Slot<'a>
+        = <Loopback as Transport>::Slot<'a>
+    where
+        Self: 'a;
+    am_core::forward!(inner:
+        may_deliver, limits, send, reserve, slot, control, poll, reply_detached, flush, is_quiescent,
+        segment, segment_len, remote_segment, auxiliary, native, credits, owed, bare_credits,
+    );
+
+    fn reads_lent(&mut self, _: Peer) -> bool {
+        true
+    }
+
+    fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        if let Some(fault) = (self.fault)(self.me, of.0, at) {
+            self.memory.refusals.fetch_add(1, Ordering::Relaxed);
+            return Err(fault);
+        }
+        let memory = self.memory.lent.lock().unwrap();
+        let bytes = memory.get(&(of.0, lent.address)).ok_or(LentFault::NoMemory)?;
+        out.copy_from_slice(&bytes[at as usize..][..out.len()]);
+        self.memory.reads.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What a member gives: its position and a number.
+fn elements(member: u32, salt: u64, count: usize) -> Vec<u64> {
+    (0..count as u64).map(|at| (u64::from(member) << 48 | salt << 32) + at).collect()
+}
+
+/// Runs `part` on every rank; how often members have read, and been refused.
+fn play(
+    ranks: u32,
+    fault: &Fault,
+    part: impl Fn(&mut Endpoint<Reading<'_>, Collectives>, &Team, &Memory) + Sync,
+) -> [u32; 2] {
+    let memory = Memory::default();
+    let member = |inner, me| {
+        let mut handlers = Handlers::<Collectives>::new();
+        let collectives = Collectives::register_tuned(&mut handlers, tuned(false, true)).unwrap();
+        let transport = Reading { inner, me, memory: &memory, fault };
+        let mut endpoint = Endpoint::attach(transport, handlers, collectives).unwrap();
+        endpoint.set_timeout(Some(LONG));
+        let world = Team::world(&mut endpoint).unwrap();
+        part(&mut endpoint, &world, &memory);
+        endpoint.finish().unwrap();
+    };
+    thread::scope(|scope| {
+        for (me, inner) in (0..).zip(network(ranks, LoopbackConfig::default())) {
+            let member = &member;
+            scope.spawn(move || member(inner, me));
+        }
+    });
+    [&memory.reads, &memory.refusals].map(|count| count.load(Ordering::Relaxed))
+}
+
+/// Broadcasts and allgathers of lengths around those of a block and of a piece, with and without handles.
+fn all_forms(endpoint: &mut Endpoint<Reading<'_>, Collectives>, world: &Team, memory: &Memory) {
+    let (me, size, sent) = (world.me(), world.size(), endpoint.statistics().total_sent());
+    for (salt, count) in (0..).zip([8 << 10, (8 << 10) + 1, 16 << 10, (128 << 10) + 1]) {
+        for root in 0..size {
+            let mut found = elements(me, salt, count);
+            memory.knows(me, &found);
+            world.broadcast(endpoint, root, &mut found).unwrap();
+            assert!(found == elements(root, salt, count), "{count} elements of member {root}");
+        }
+        let (given, mut all) = (elements(me, salt + 100, count), vec![0; size as usize * count]);
+        memory.knows(me, &given);
+        // One that passes by blocks is under way.
+        let handle = world.broadcast_nb(endpoint, 0, given.clone()).unwrap();
+        world.allgather(endpoint, &given, &mut all).unwrap();
+        let expected = (0..size).map(|member| elements(member, salt + 100, count)).collect::<Vec<_>>().concat();
+        assert!(all == expected, "{count} elements of each");
+        assert!(handle.wait(endpoint).unwrap() == elements(0, salt + 100, count));
+        // Some calls have a handle, others lend.
+        let lent = me == 1;
+        let found = match lent {
+            true => world.allgather(endpoint, &given, &mut all).map(|()| all),
+            false => world.allgather_nb(endpoint, &given).unwrap().wait(endpoint),
+        };
+        assert!(found.unwrap() == expected, "{count} elements of each, partly lent");
+    }
+    assert_eq!(endpoint.statistics().total_sent(), sent, "nothing goes by messages");
+}
+
+#[test]
+fn lent_elements_are_read_where_they_are() {
+    // Of four lengths, the last in two pieces: broadcasts of three roots, read by two each; allgathers, in which
+    // each reads two; and one member's part that the two others read.
+    assert_eq!(play(3, &|_, _, _| None, all_forms), [5 * (6 + 6 + 2), 0]);
+}
+
+#[test]
+fn who_cannot_read_asks_for_blocks() {
+    let refused = |fault: fn(u32, u32) -> bool| {
+        play(3, &move |me, of, _| fault(me, of).then_some(LentFault::Refused), all_forms)
+    };
+    let [reads, refusals] = refused(|_, _| true);
+    // Nobody lends again who was asked.
+    assert!(reads == 0 && (3..=6).contains(&refusals), "{refusals}");
+    let [reads, refusals] = refused(|me, _| me == 1);
+    assert!(reads > 0 && (2..=4).contains(&refusals), "{reads} {refusals}");
+    let [reads, refusals] = refused(|me, of| (me, of) == (2, 0));
+    assert!(reads > 20 && refusals == 1, "{reads} {refusals}");
+}
+
+#[test]
+fn loans_that_end_while_read_pass_by_blocks() {
+    let [reads, refusals] = play(3, &|me, of, at| (me != of && at > 0).then_some(LentFault::Withdrawn), all_forms);
+    assert!(reads > 0 && refusals > 0);
+}
+
+/// A call that times out takes its loan back, and goes on with copies of its elements.
+#[test]
+fn loans_end_with_time_outs() {
+    let over = AtomicU32::new(0);
+    let count = 20_000;
+    let found = play(2, &|_, _, _| Some(LentFault::Withdrawn), |endpoint, world, _| {
+        if world.me() == 0 {
+            endpoint.set_timeout(Some(Span::from_millis(2)));
+            let mut given = elements(0, 1, count);
+            let timed_out = world.broadcast(endpoint, 0, &mut given).unwrap_err();
+            assert!(matches!(timed_out, CollectiveError::Wait(_)), "{timed_out}");
+            given.fill(0);
+            let (own, mut all) = (elements(0, 2, count), vec![0; 2 * count]);
+            let timed_out = world.allgather(endpoint, &own, &mut all).unwrap_err();
+            assert!(matches!(timed_out, CollectiveError::Wait(_)), "{timed_out}");
+            endpoint.set_timeout(Some(LONG));
+            over.store(1, Ordering::Relaxed);
+        } else {
+            while over.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            let mut found = vec![0; count];
+            world.broadcast(endpoint, 0, &mut found).unwrap();
+            assert!(found == elements(0, 1, count));
+            let (own, mut all) = (elements(1, 2, count), vec![0; 2 * count]);
+            world.allgather(endpoint, &own, &mut all).unwrap();
+            assert!(all == [elements(0, 2, count), own].concat());
+        }
+        assert_eq!(world.allreduce_one(endpoint, 1u32, Sum).unwrap(), 2);
+    });
+    // Once in the broadcast, and each way in the allgather.
+    assert_eq!(found, [0, 3]);
+}
