@@ -53,6 +53,16 @@ pub struct Parameters {
     pub packet_bytes: u32,
     /// What a look that finds nothing costs, in nanoseconds, at least 0.001.
     pub empty_poll_ns: f64,
+    /// Taking and leaving the lock of an interface, once for each call that sends and each message that is
+    /// taken, in nanoseconds: where a process has several threads. Nobody waits for it.
+    pub lock_ns: f64,
+    /// Making a page of 4 KiB known to the interface, in nanoseconds.
+    pub register_page_ns: f64,
+    /// Learning the address of one other rank when a rank joins the job, in nanoseconds.
+    pub exchange_ns: f64,
+    /// What messages between ranks of a node cost, if they do not go through the interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<SharedMemory>,
     /// The links.
     pub link: LinkParameters,
     /// Which one-sided operations the interface does without its processor.
@@ -81,6 +91,23 @@ pub struct SizeClass {
     /// The processors' overhead O per byte in nanoseconds, for instance of a copy.
     #[serde(default)]
     pub overhead_per_byte_ns: f64,
+}
+
+/// Messages between ranks of a node through memory: none of them passes the interface, waits for another, or asks
+/// first however long it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedMemory {
+    /// The sending processor's overhead in nanoseconds.
+    pub send_ns: f64,
+    /// The receiving processor's overhead in nanoseconds.
+    pub receive_ns: f64,
+    /// From the one to the other, in nanoseconds.
+    #[serde(default)]
+    pub latency_ns: f64,
+    /// Each processor's copy of a byte after the first, in nanoseconds.
+    #[serde(default)]
+    pub copy_per_byte_ns: f64,
 }
 
 /// The one-sided operations of an interface. What it does not do travels as active messages.
@@ -144,6 +171,10 @@ impl Default for Parameters {
             header_bytes: 0,
             packet_bytes: 4096,
             empty_poll_ns: 20.0,
+            lock_ns: 0.0,
+            register_page_ns: 0.0,
+            exchange_ns: 0.0,
+            shared_memory: None,
             link: LinkParameters::default(),
             native: Native::default(),
             retry: RetryParameters::default(),
@@ -263,6 +294,7 @@ impl Parameters {
         }
         table.time("link.latency_ns", self.link.latency_ns)?;
         let empty_poll = table.some_time("empty_poll_ns", self.empty_poll_ns)?;
+        let local = self.shared_memory.map(|memory| memory.compile(&table)).transpose()?;
         let timeout = table.time("retry.timeout_ns", self.retry.timeout_ns)?;
         if timeout < Span::from_nanos(1) {
             return Err(table.refuse("retry.timeout_ns", self.retry.timeout_ns, "at least 1 ns"));
@@ -274,9 +306,40 @@ impl Parameters {
             packet: self.packet_bytes,
             link_femtos: (1e9 / self.link.bandwidth_mb_s).round() as u64,
             empty_poll,
+            lock: table.time("lock_ns", self.lock_ns)?,
+            register_page: table.time("register_page_ns", self.register_page_ns)?,
+            exchange: table.time("exchange_ns", self.exchange_ns)?,
+            local,
             timeout,
         })
     }
+}
+
+impl SharedMemory {
+    fn compile(&self, table: &Checker) -> Result<Local, ConfigError> {
+        let field = |name: &str| format!("shared_memory.{name}");
+        let copy = self.copy_per_byte_ns;
+        if !(0.0..=1e9).contains(&copy) {
+            let limit = "a number of nanoseconds from 0 to 1e9";
+            return Err(table.refuse(&field("copy_per_byte_ns"), copy, limit));
+        }
+        let class = Class {
+            up_to: u64::MAX,
+            send: table.time(&field("send_ns"), self.send_ns)?,
+            receive: table.time(&field("receive_ns"), self.receive_ns)?,
+            gap: Span::ZERO,
+            gap_per_byte: 0,
+            overhead_per_byte: (copy * 1e6).round() as u64,
+        };
+        Ok(Local { class, latency: table.time(&field("latency_ns"), self.latency_ns)? })
+    }
+}
+
+/// What passes between ranks of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Local {
+    class: Class,
+    pub(crate) latency: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -340,6 +403,11 @@ pub(crate) struct Costs {
     /// Femtoseconds that a byte takes on a link.
     link_femtos: u64,
     pub(crate) empty_poll: Span,
+    pub(crate) lock: Span,
+    pub(crate) register_page: Span,
+    pub(crate) exchange: Span,
+    /// What ranks of a node use, if it is not the interface.
+    pub(crate) local: Option<Local>,
     pub(crate) timeout: Span,
 }
 
@@ -349,6 +417,15 @@ impl Costs {
     pub(crate) fn class(&self, size: u64) -> &Class {
         let found = self.classes.iter().find(|class| size <= class.up_to);
         found.expect("the last class takes messages of any size")
+    }
+
+    /// The class of messages of so many bytes through memory, or through the interface.
+    #[inline]
+    pub(crate) fn class_by(&self, memory: bool, size: u64) -> &Class {
+        match &self.local {
+            Some(local) if memory => &local.class,
+            _ => self.class(size),
+        }
     }
 
     /// The class of messages of so many bytes, by its number.
@@ -423,6 +500,15 @@ mod tests {
             ("ejection_mb_s = -1".into(), "parameters.ejection_mb_s is -1, but must be above 0"),
             ("link = { bandwidth_mb_s = 0 }".into(), "parameters.link.bandwidth_mb_s is 0"),
             ("link = { latency_ns = -2 }".into(), "parameters.link.latency_ns is -2"),
+            ("lock_ns = -1".into(), "parameters.lock_ns is -1"),
+            ("register_page_ns = nan".into(), "parameters.register_page_ns is NaN"),
+            ("exchange_ns = -3".into(), "parameters.exchange_ns is -3"),
+            ("shared_memory = { send_ns = -1, receive_ns = 1 }".into(), "parameters.shared_memory.send_ns is -1"),
+            ("shared_memory = { send_ns = 1 }".into(), "missing field `receive_ns`"),
+            (
+                "shared_memory = { send_ns = 1, receive_ns = 1, copy_per_byte_ns = -1 }".into(),
+                "parameters.shared_memory.copy_per_byte_ns is -1",
+            ),
             ("empty_poll_ns = 0".into(), "parameters.empty_poll_ns is 0, but must be at least 0.001 ns"),
             ("native = { operations = 0 }".into(), "parameters.native.operations is 0"),
             ("retry = { window = 0 }".into(), "parameters.retry.window is 0"),

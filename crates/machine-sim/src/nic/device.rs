@@ -111,7 +111,7 @@ impl Interface {
     fn called(&mut self, packet: Packet<NumberedPacket>, port: &mut Port<'_>) {
         let Packet { from, to, body: NumberedPacket { contents, .. }, .. } = packet;
         let PacketBody::Whole(content, size) = contents else { unreachable!("ranks call for whole things") };
-        if !matches!(content, Content::Message { .. }) {
+        if !matches!(content, Content::Message { .. }) || self.near(to) {
             return self.launch((from, to), content, size, port);
         }
         let long = size > self.shared.costs.eager;
@@ -141,8 +141,34 @@ impl Interface {
         self.leave(from, port);
     }
 
+    /// Whether what goes to a rank stays on this node and goes through its memory.
+    fn near(&self, to: u32) -> bool {
+        self.shared.costs.local.is_some()
+            && self.processes.binary_search_by_key(&to, |process| process.rank).is_ok()
+    }
+
+    /// Takes something to another rank of the node through memory.
+    fn hand_over(&mut self, (from, to): (u32, u32), content: Content, size: u64, port: &mut Port<'_>) {
+        let shared = Rc::clone(&self.shared);
+        let Some(local) = &shared.costs.local else { return };
+        let now = port.now();
+        let mut at = now + local.latency;
+        match (&content, &mut self.process(from).meter) {
+            (Content::Message { .. }, Some(meter)) => meter.found.sent.add(size),
+            // What a get brings its caller copies.
+            (Content::Done { data: Some(_), .. }, _) => at = at + shared.costs.class_by(true, size).copy(size),
+            _ => {}
+        }
+        let (number, bytes) = (port.number(), u32::try_from(size).unwrap_or(u32::MAX));
+        let body = NumberedPacket { turn: 0, contents: PacketBody::Whole(content, size) };
+        port.defer(at, Packet { number, from, to, bytes, sent: now, corrupt: false, body }, ARRIVED);
+    }
+
     /// Lets something leave a rank's interface, packet by packet.
     fn launch(&mut self, way: (u32, u32), content: Content, size: u64, port: &mut Port<'_>) {
+        if self.near(way.1) {
+            return self.hand_over(way, content, size, port);
+        }
         let shared = Rc::clone(&self.shared);
         let class = shared.costs.class(size);
         let (gap, now) = (class.gap(size), port.now());

@@ -11,6 +11,9 @@ use fabric_sim::{Context, HostMemory, WaitFor};
 use std::fmt;
 use std::rc::Rc;
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
 /// What a rank's program calls: sending and receiving messages, operations on peers' memory, time. Clones are
 /// handles to the same rank.
 #[derive(Clone)]
@@ -84,6 +87,17 @@ impl<'a> Nic<'a> {
         self.context.charge(self.shared.costs.empty_poll);
     }
 
+    /// Whether what goes to a peer goes through the memory of a node.
+    fn near(&self, peer: u32) -> bool {
+        self.shared.costs.local.is_some() && self.context.node_of(peer) == self.context.node_of(self.rank)
+    }
+
+    /// Charges the sending overhead of so many bytes.
+    fn overhead(&self, to: u32, size: u64) {
+        let sending = self.shared.costs.class_by(self.near(to), size).sending(size);
+        self.charge(Span(sending.0 + self.shared.costs.lock.0));
+    }
+
     fn call(&self, to: u32, content: Content, size: u64) {
         let body = NumberedPacket { turn: 0, contents: PacketBody::Whole(content, size) };
         self.context.post(to, 0, body, CALLED);
@@ -97,7 +111,7 @@ impl<'a> Nic<'a> {
     /// If there is no such rank.
     pub fn send(&self, to: u32, immediate: [u64; 2], len: u32, fill: impl FnOnce(&mut [u8])) {
         let size = u64::from(len);
-        self.charge(self.shared.costs.class(size).sending(size));
+        self.overhead(to, size);
         self.send_parts(to, immediate, len, fill, None);
     }
 
@@ -119,7 +133,7 @@ impl<'a> Nic<'a> {
         fill: impl FnOnce(&mut [u8]),
     ) {
         let size = u64::from(len);
-        self.charge(self.shared.costs.class(size).sending(size));
+        self.overhead(to, size);
         self.send_parts(to, immediate, len, fill, Some(Place { at: place.0, after: place.1 }));
     }
 
@@ -153,7 +167,9 @@ impl<'a> Nic<'a> {
             .context
             .local(|device, _| next(device))
             .or_else(|| self.context.device(|device, _| next(device)))?;
-        self.charge(self.shared.costs.class(message.size).receiving(message.size));
+        let costs = &self.shared.costs;
+        let receiving = costs.class_by(self.near(message.from), message.size).receiving(message.size);
+        self.charge(Span(receiving.0 + costs.lock.0));
         Some(message)
     }
 
@@ -167,31 +183,39 @@ impl<'a> Nic<'a> {
         }
     }
 
-    /// Makes memory known to the interface, for peers' operations.
+    /// Makes memory known to the interface, for peers' operations. Charges for its pages.
     pub fn register(&self, memory: &HostMemory) {
+        let page = self.shared.costs.register_page;
+        self.charge(Span(page.0.saturating_mul(memory.len().div_ceil(PAGE) as u64)));
         let segment = Segment::new(memory.clone(), memory.len());
         self.context.local(|device, _| device.process(self.rank).memory = Some(segment));
+    }
+
+    /// Charges for learning where all others are.
+    pub(crate) fn charge_exchange(&self) {
+        let (each, others) = (self.shared.costs.exchange, u64::from(self.shared.ranks - 1));
+        self.charge(Span(each.0.saturating_mul(others)));
     }
 
     /// Writes bytes to a peer's memory, and with `signal` adds one to the counter there afterwards. Charges the
     /// sending overhead. Its end is [told](Nic::finished) by `id`. Does not block.
     pub fn put(&self, to: u32, at: u64, bytes: &[u8], signal: Option<u64>, id: u64) {
         let size = bytes.len() as u64;
-        self.charge(self.shared.costs.class(size).sending(size));
+        self.overhead(to, size);
         self.call(to, Content::Put { at, data: self.shared.pool.lend_copy(bytes), signal, id }, size);
     }
 
     /// Reads bytes of a peer's memory. Charges the sending overhead of a message without bytes. Its end is
     /// [told](Nic::finished) by `id`. Does not block.
     pub fn get(&self, from: u32, at: u64, len: u64, id: u64) {
-        self.charge(self.shared.costs.class(0).sending(0));
+        self.overhead(from, 0);
         self.call(from, Content::Get { at, len, id }, 0);
     }
 
     /// Changes a value in a peer's memory. Charges the sending overhead of a message of 16 bytes. Its end is
     /// [told](Nic::finished) by `id`. Does not block.
     pub fn atomic(&self, to: u32, at: u64, atomic: &Atomic, id: u64) {
-        self.charge(self.shared.costs.class(16).sending(16));
+        self.overhead(to, 16);
         self.call(to, Content::Atomic { at, atomic: *atomic, id }, 16);
     }
 

@@ -7,7 +7,7 @@ use am_conformance::{Draw, sim_suite};
 use fabric_sim::{Algorithm, Drawn, DrawnKind, Faults, LinkParameters, Topology};
 use machine_sim::MachineConfig;
 use machine_sim::conduit::{self, ConduitConfig};
-use machine_sim::model::{Native, Parameters};
+use machine_sim::model::{Native, Parameters, SharedMemory};
 
 sim_suite! {
     Generic, "a machine of one's own", MachineConfig, ConduitConfig, conduit::run;
@@ -124,6 +124,8 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (MachineConfig, ConduitConfi
     }
     let parameters = &mut machine.parameters;
     parameters.eager_bytes = draw.one(&[None, Some(64), Some(4096)]);
+    let memory = SharedMemory { send_ns: 50.0, receive_ns: 60.0, latency_ns: 70.0, copy_per_byte_ns: 0.2 };
+    parameters.shared_memory = draw.one(&[None, Some(memory)]);
     parameters.packet_bytes = draw.one(&[4096, 64, 1 << 20]);
     parameters.retry.window = draw.one(&[256, 1, 4]);
     (parameters.injection_mb_s, parameters.ejection_mb_s) =

@@ -28,7 +28,11 @@ fn keys(table: &Table, all: &mut Vec<String>) {
 fn every_key_is_told_of() {
     let mut machine = crossbar(2);
     // What may be left out is written only if it is there.
-    machine.parameters = Parameters { eager_bytes: Some(8), ..Parameters::default() };
+    machine.parameters = Parameters {
+        eager_bytes: Some(8),
+        shared_memory: Some(machine_sim::model::SharedMemory::default()),
+        ..Parameters::default()
+    };
     machine.parameters.sizes.insert(0, machine_sim::model::SizeClass { up_to: Some(8), ..Default::default() });
     let mut all = Vec::new();
     keys(&Table::try_from(&machine).expect("a machine is a table"), &mut all);
@@ -63,6 +67,9 @@ fn defaults_are_what_the_page_says() {
         ("packet_bytes", defaults.packet_bytes.to_string()),
         ("header_bytes", defaults.header_bytes.to_string()),
         ("empty_poll_ns", defaults.empty_poll_ns.to_string()),
+        ("lock_ns", defaults.lock_ns.to_string()),
+        ("register_page_ns", defaults.register_page_ns.to_string()),
+        ("exchange_ns", defaults.exchange_ns.to_string()),
         ("native.operations", defaults.native.operations.to_string()),
         ("retry.timeout_ns", defaults.retry.timeout_ns.to_string()),
         ("retry.window", defaults.retry.window.to_string()),

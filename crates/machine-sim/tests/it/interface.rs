@@ -2,7 +2,8 @@
 
 use fabric_sim::{Algorithm, Faults, LinkParameters};
 use machine_sim::MachineConfig;
-use machine_sim::model::{Parameters, SizeClass};
+use machine_sim::conduit::ConduitConfig;
+use machine_sim::model::{Parameters, SharedMemory, SizeClass};
 
 fn loggp(ranks: u32) -> MachineConfig {
     MachineConfig { parameters: Parameters::loggp(1000.0, 200.0, 50.0, 1.0), ..machine_sim::crossbar(ranks) }
@@ -171,4 +172,36 @@ fn impossible_machines_are_refused_by_field() {
     ] {
         assert_eq!(MachineConfig::from_toml(text).unwrap_err().to_string(), expected);
     }
+}
+
+/// Ranks of a node talk through its memory if the machine says so, and the interface is left to the others.
+#[test]
+fn ranks_of_a_node_use_its_memory() {
+    let mut machine = MachineConfig { ranks_per_node: 2, ..loggp(4) };
+    let through = |machine: &MachineConfig, to: u32, bytes: u32| {
+        let report = machine_sim::run(machine, move |nic| match nic.rank() {
+            0 => nic.send(to, [7, 0], bytes, |_| ()),
+            rank if rank == to => assert_eq!(nic.wait().immediate[0], 7),
+            _ => {}
+        });
+        report.unwrap().ended.0 / 1000
+    };
+    machine.parameters.sizes[0].overhead_per_byte_ns = 0.0;
+    assert_eq!((through(&machine, 1, 1001), through(&machine, 2, 1001)), (2400, 2400));
+    let memory = SharedMemory { send_ns: 20.0, receive_ns: 30.0, latency_ns: 40.0, copy_per_byte_ns: 0.5 };
+    machine.parameters.shared_memory = Some(memory);
+    assert_eq!((through(&machine, 1, 1001), through(&machine, 2, 1001)), (20 + 500 + 40 + 30 + 500, 2400));
+    // However long it is, it does not ask first; and a lock costs both ends.
+    (machine.parameters.eager_bytes, machine.parameters.lock_ns) = (Some(8), 5.0);
+    assert_eq!(through(&machine, 1, 1001), 20 + 500 + 40 + 30 + 500 + 10);
+}
+
+/// Joining costs what the addresses of the others do, and registering what the memory's pages do.
+#[test]
+fn joining_and_registering_cost() {
+    let mut machine = loggp(5);
+    (machine.parameters.exchange_ns, machine.parameters.register_page_ns) = (100.0, 10.0);
+    let config = ConduitConfig { segment: 1 << 20, ..ConduitConfig::default() };
+    let report = machine_sim::conduit::run(&machine, &config, |transport| transport.nic().now().0 / 1000);
+    assert_eq!(report.unwrap().results[3], Some(256 * 10 + 4 * 100));
 }

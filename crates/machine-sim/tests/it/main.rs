@@ -7,6 +7,7 @@ mod documentation;
 mod fuzz;
 mod goal;
 mod interface;
+mod loggopsim;
 mod presets;
 mod scale;
 mod schedules;
