@@ -38,6 +38,7 @@ mod seeds;
 mod selected;
 mod simulated;
 mod threads;
+mod traffic;
 mod world;
 
 pub use case::{Buffers, Case, Description, Needs, is_deliberate, judge};
@@ -55,4 +56,5 @@ pub use simulated::{
     run_simulated_seeds, wait_in_vain,
 };
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
+pub use traffic::{NodeRates, check_node_rates, random_traffic};
 pub use world::{Failure, Profile, Verdict, World};

@@ -218,6 +218,8 @@ mod tests {
             ),
             ("parameters = { nic = { dma_overload_ns = -2 } }", "parameters.nic.dma_overload_ns is -2"),
             ("parameters = { nic = { header_bytes = 65537 } }", "parameters.nic.header_bytes is 65537"),
+            ("parameters = { nic = { packet_bytes = 1073741825 } }", "parameters.nic.packet_bytes is 1073741825"),
+            ("parameters = { port = { ejection_mb_s = 0 } }", "parameters.port.ejection_mb_s is 0"),
             (
                 "parameters = { nic = { rx = { unit_bytes = 0 } } }",
                 "parameters.nic.rx.unit_bytes is 0, but must be at least 1",

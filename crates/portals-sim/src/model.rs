@@ -18,7 +18,7 @@
 
 use am_core::{Instant, Span};
 use fabric_sim::parameters::{self, Checker};
-use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
+use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, PortParameters, Stage};
 use serde::{Deserialize, Serialize};
 
 /// What a Portals interface, its links and the software right above it cost. Fields that a file leaves out are
@@ -44,6 +44,8 @@ pub struct Parameters {
     pub name: String,
     /// The links; the latency is that of one hop.
     pub link: LinkParameters,
+    /// What the interface puts out to all links of its node together, and takes in from them, headers included.
+    pub port: PortParameters,
     /// The interface.
     pub nic: InterfaceParameters,
     /// The software above it.
@@ -72,6 +74,9 @@ pub struct InterfaceParameters {
     pub dma_overload_ns: f64,
     /// Header bytes of a message on the wire.
     pub header_bytes: u32,
+    /// The packets that links carry, in bytes: messages of others are carried between two of them. 0: a message is
+    /// one packet.
+    pub packet_bytes: u32,
     /// The receiving engine: from the last bit to the last byte in memory. One unit is a message.
     pub rx: Stage,
     /// From the last byte in memory until the message is completed: acknowledged, and its event on its way.
@@ -152,6 +157,8 @@ impl Parameters {
                 // [A] about 0.05 us per hop.
                 latency_ns: 50.0,
             },
+            // [A] the interface's path to memory is what limits a node, and not its six links.
+            port: PortParameters::of(1650.0),
             nic: InterfaceParameters {
                 // [A] host command.
                 command_ns: 900.0,
@@ -168,6 +175,8 @@ impl Parameters {
                 dma_overload_ns: 500.0,
                 // [A] a header packet.
                 header_bytes: 64,
+                // [P] SeaStar's packets.
+                packet_bytes: 64,
                 // [A] RX match + DMA are 2.0 us: half of it the message occupies the engine, half completes it.
                 rx: Stage { per_unit_ns: 1_000.0, unit_bytes: u32::MAX, ..Stage::NONE },
                 complete_ns: 1_000.0,
@@ -222,6 +231,7 @@ impl Parameters {
         Self {
             name: "Portals without cost".into(),
             link: LinkParameters::default(),
+            port: PortParameters::default(),
             nic: InterfaceParameters {
                 command_ns: 0.0,
                 tx_ns: 0.0,
@@ -286,6 +296,8 @@ impl Parameters {
             nic_rx: self.nic.rx,
             empty_poll: EmptyPoll { ns: self.nic.eq_get_ns },
             link: self.link,
+            port: self.port,
+            packet_bytes: self.nic.packet_bytes,
             ..NicParameters::default()
         }
     }
@@ -310,10 +322,13 @@ impl Parameters {
         let time = |field: &str, nanos: f64| table.time(field, nanos);
         table.bandwidth("link.bandwidth_mb_s", self.link.bandwidth_mb_s)?;
         time("link.latency_ns", self.link.latency_ns)?;
+        table.bandwidth("port.injection_mb_s", self.port.injection_mb_s)?;
+        table.bandwidth("port.ejection_mb_s", self.port.ejection_mb_s)?;
         table.stage("nic.rx", &nic.rx)?;
         time("nic.tx_gap_ns", nic.tx_gap_ns)?;
         table.within("nic.dma_slots", nic.dma_slots, 1..=1 << 24)?;
         table.within("nic.header_bytes", nic.header_bytes, 0..=1 << 16)?;
+        table.within("nic.packet_bytes", nic.packet_bytes, 0..=1 << 30)?;
         table.times([
             ("software.gasnet_ns", software.gasnet_ns),
             ("software.copy_ns_per_byte", software.copy_ns_per_byte),

@@ -1,6 +1,7 @@
 //! The integration tests of portals-sim, one program: each module is a subject.
 
 mod allocation;
+mod bounds;
 mod conduit;
 mod conformance;
 mod credit_network;
