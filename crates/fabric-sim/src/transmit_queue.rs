@@ -189,7 +189,8 @@ impl TransmitQueue {
         }
         *until = (*until).max(end);
         let left = all.last().map_or(end, |train| train.end);
-        let enters = ahead.map_or(enters, |ahead| enters.max(all[ahead].end));
+        // What shares the rate with it, or is there before it, has done so with the one ahead of it.
+        let enters = ahead.map_or(enters, |ahead| all[ahead].end);
         Entry { enters: enters.min(left), left }
     }
 }
@@ -264,6 +265,20 @@ mod tests {
         // 250 are left of the first now and 550 of the second.
         assert_eq!(lab.join(1000, 100).left, 1300);
         assert_eq!((lab.ends[&0], lab.ends[&1]), (1600, 1900));
+    }
+
+    /// One that joins right before the end of the one ahead of it goes on without a gap: a long message that is
+    /// several trains is as fast as one.
+    #[test]
+    fn trains_of_a_lane_follow_without_a_gap() {
+        let mut lab = Lab::default();
+        let mut follow = |index: u32, now| {
+            let own = Train { lane: (0, 0, 0), ..train(index) };
+            lab.transmit.join(now, 160, PIECE, own, |_| ())
+        };
+        assert_eq!(follow(0, 0), Entry { enters: 0, left: 160 });
+        assert_eq!(follow(1, 159), Entry { enters: 160, left: 320 });
+        assert_eq!(follow(2, 319), Entry { enters: 320, left: 480 });
     }
 
     proptest! {
