@@ -105,7 +105,7 @@ impl Interface for ExtollInterface {
             burst: rma.burst,
             ramp_fragments: rma.ramp_fragments,
             ramp: costs.ramp,
-            gap: costs.tx_gap,
+            gap: costs.tx_gap.max(machine.parameters.fragment_on_wire()),
         };
         Ok(Shared {
             directory: Default::default(),

@@ -23,7 +23,7 @@ pub mod fit;
 
 use am_core::Span;
 use fabric_sim::parameters::{self, Checker};
-use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, Stage};
+use fabric_sim::{ConfigError, EmptyPoll, LinkParameters, NicParameters, PortParameters, Stage};
 use serde::{Deserialize, Serialize};
 
 /// What an EXTOLL interface, its links and the software right above it cost. Fields that a file leaves out are
@@ -49,6 +49,8 @@ pub struct Parameters {
     pub name: String,
     /// The links; the latency is that of one hop.
     pub link: LinkParameters,
+    /// What the interface puts out to all links of its node together, and takes in from them, headers included.
+    pub port: PortParameters,
     /// What a look costs that finds nothing, in nanoseconds, at least 0.001.
     pub empty_poll_ns: f64,
     /// The unit for small messages.
@@ -98,12 +100,16 @@ pub struct RmaParameters {
     /// Header of a wire fragment in bytes.
     pub fragment_header_bytes: u32,
     /// Fragments that the simulation moves as one packet once a transfer streams, 1 to 64: its grain, not the
-    /// machine's.
+    /// machine's. Others pass between the fragments, and the replay window counts each.
     pub burst: u32,
     /// The processor's part of posting a command, in nanoseconds.
     pub post_ns: f64,
     /// The processor's part of noticing that something has come, in nanoseconds.
     pub receive_ns: f64,
+    /// Registering memory or ending that, besides its pages, in nanoseconds.
+    pub register_ns: f64,
+    /// Registering 4 KiB of memory, which are pinned, in nanoseconds.
+    pub register_page_ns: f64,
     /// Address translation at each side, in nanoseconds.
     pub translate_ns: f64,
     /// The sending interface; one unit is a fragment.
@@ -154,6 +160,8 @@ impl Parameters {
                 // [A] about 0.3 us per hop.
                 latency_ns: 300.0,
             },
+            // [D] the same data path, which all links and both units of a node share.
+            port: PortParameters::of(624.0),
             // [A] one read of uncached-to-cached status; it must only be above zero.
             empty_poll_ns: 50.0,
             velo: VeloParameters {
@@ -191,6 +199,9 @@ impl Parameters {
                 // software 1.2.
                 post_ns: 500.0,
                 receive_ns: 600.0,
+                // [S] "expensive"; [A] a system call, and 1 us a page as on Portals.
+                register_ns: 1_000.0,
+                register_page_ns: 1_000.0,
                 // [A] half of 0.4 us.
                 translate_ns: 200.0,
                 // [F] 64 bytes at 880 MB/s: 72.7 ns per fragment; the fixed part: half of what is left of 1.6 us
@@ -231,6 +242,8 @@ impl Parameters {
             name: "DEEP evaluator (FPGA)".into(),
             // [S] 1086 MB/s per direction; [A] the hop.
             link: LinkParameters { bandwidth_mb_s: 1086.0, latency_ns: 300.0 },
+            // [A] a data path as fast as a link: 880 MB/s of payload were measured in both directions at once [S].
+            port: PortParameters::of(1086.0),
             velo: VeloParameters {
                 // [F] as in the cluster, with 73.7 ns on the link.
                 tx: velo_stage(604.337),
@@ -260,6 +273,8 @@ impl Parameters {
             name: "EXTOLL ASIC".into(),
             // [R] 12 lanes of 8.4 Gbit/s: about 12 GB/s on the wire. [A] the hop.
             link: LinkParameters { bandwidth_mb_s: 12_000.0, latency_ns: 60.0 },
+            // [A] as fast as a link.
+            port: PortParameters::of(12_000.0),
             empty_poll_ns: 20.0,
             velo: VeloParameters {
                 // [C] 120 bytes of 128 are used.
@@ -298,6 +313,7 @@ impl Parameters {
         Self {
             name: "EXTOLL without cost".into(),
             link: LinkParameters::default(),
+            port: PortParameters::default(),
             // The least that lets spinning pass the time.
             empty_poll_ns: 1.0,
             velo: VeloParameters {
@@ -308,6 +324,8 @@ impl Parameters {
                 ..cluster.velo
             },
             rma: RmaParameters {
+                register_ns: 0.0,
+                register_page_ns: 0.0,
                 post_ns: 0.0,
                 receive_ns: 0.0,
                 translate_ns: 0.0,
@@ -367,8 +385,20 @@ impl Parameters {
             ordered: true,
             empty_poll: EmptyPoll { ns: self.empty_poll_ns },
             link: self.link,
+            port: self.port,
+            // What travels as one packet of the simulation is several of the machine's, between which others pass.
+            packet_bytes: (self.rma.fragment_bytes + self.rma.fragment_header_bytes)
+                .max(self.velo.mtu + self.velo.header_bytes),
             ..NicParameters::default()
         }
+    }
+
+    /// How long a fragment takes on the slower of a link and the way out of the interface: the unit does not fill
+    /// up what others want to use, too.
+    pub(crate) fn fragment_on_wire(&self) -> Span {
+        let bytes = f64::from(self.rma.fragment_bytes + self.rma.fragment_header_bytes);
+        let mb_s = self.link.bandwidth_mb_s.min(self.port.injection_mb_s);
+        Span((bytes * 1e6 / mb_s).round() as u64)
     }
 
     pub(crate) fn compile(&self) -> Result<Costs, ConfigError> {
@@ -412,6 +442,8 @@ impl Parameters {
             velo_send: time("velo.send_ns", velo.send_ns)?,
             velo_receive: time("velo.receive_ns", velo.receive_ns)?,
             rma_post: time("rma.post_ns", rma.post_ns)?,
+            register: time("rma.register_ns", rma.register_ns)?,
+            register_page: time("rma.register_page_ns", rma.register_page_ns)?,
             rma_receive: time("rma.receive_ns", rma.receive_ns)?,
             translate: time("rma.translate_ns", rma.translate_ns)?,
             ramp: time("rma.ramp_ns", rma.ramp_ns)?,
@@ -450,6 +482,8 @@ pub(crate) struct Costs {
     pub(crate) velo_send: Span,
     pub(crate) velo_receive: Span,
     pub(crate) rma_post: Span,
+    pub(crate) register: Span,
+    pub(crate) register_page: Span,
     pub(crate) rma_receive: Span,
     pub(crate) translate: Span,
     pub(crate) ramp: Span,
@@ -491,6 +525,7 @@ mod tests {
             ("rma = { pages = 0 }", "parameters.rma.pages is 0"),
             ("rma = { fragment_bytes = 4 }", "parameters.rma.fragment_bytes is 4, but must be from 8 to 4096"),
             ("rma = { fragment_bytes = 60 }", "parameters.rma.fragment_bytes is 60, but must be a multiple of 8"),
+            ("rma = { register_page_ns = -1 }", "parameters.rma.register_page_ns is -1"),
             ("rma = { burst = 65 }", "parameters.rma.burst is 65"),
             ("rma = { ramp_ns = -0.5 }", "parameters.rma.ramp_ns is -0.5"),
             ("rma = { translate_ns = 1e300 }", "parameters.rma.translate_ns is 1"),
@@ -507,6 +542,7 @@ mod tests {
             crate::ExtollConfig::from_toml(&text).unwrap_err().to_string()
         };
         assert!(config("parameters = { link = { bandwidth_mb_s = 0 } }").contains("link.bandwidth_mb_s is 0"));
+        assert!(config("parameters = { port = { ejection_mb_s = 0 } }").contains("port.ejection_mb_s is 0"));
         assert!(config("parameters = { empty_poll_ns = 0 }").contains("parameters.empty_poll_ns is 0"));
         assert!(config("adversary = { jitter_ns = -1 }").contains("adversary.jitter_ns is -1"));
         assert!(config("faults = { reordering = 0.1 }").contains("contradicts"));

@@ -4,7 +4,7 @@
 use super::address::Address;
 use super::device::{Extoll, KINDS, OVERDUE, RESEND, RMA_TX, VELO_TX};
 use super::mutation::Mutation;
-use super::replay::{Progress, Receiver, Sender, Verdict, WINDOW};
+use super::replay::{Progress, Receiver, Sender, TELL_EVERY, Verdict, WINDOW};
 use super::rma::wire::Message;
 use super::velo::mailbox::Letter;
 use am_core::{Instant, Span};
@@ -96,8 +96,8 @@ const PATIENT_TRIES: u32 = 8;
 /// Bytes of a progress report on the wire.
 const REPORT: u32 = 16;
 
-/// Packets that are committed before their sender is told, where nothing is lost.
-const TELL_EVERY: u8 = 64;
+/// The network's channel of reports, which wait for no data.
+const REPORTS: u8 = Channel::Response as u8 + 1;
 
 impl Extoll {
     /// The sending side of a channel, by number.
@@ -128,7 +128,8 @@ impl Extoll {
         let timeout = self.shared.costs.timeout;
         let lossy = self.shared.lossy;
         let outbound = self.outbound.at(number);
-        let sequence = outbound.sender.push(lossy.then(|| (frame.clone(), size)));
+        // Each fragment has a number and a place in the ring.
+        let sequence = outbound.sender.push(lossy.then(|| (frame.clone(), size)), size.fragments as u8);
         let served = self.transmit(number, sequence, frame, size, port);
         let outbound = self.outbound.at(number);
         if lossy && !outbound.timed {
@@ -161,15 +162,21 @@ impl Extoll {
         let body = Wire(Body::Frame { channel, sequence, frame });
         let (bytes, header, at) = (size.bytes, Some(size.header), Some(at));
         let number = Some(about.number);
-        port.send_as(Outgoing { header, at, number, ..Outgoing::new(from, to, bytes, body) });
+        port.send_as(Outgoing {
+            header,
+            at,
+            number,
+            channel: channel as u8,
+            ..Outgoing::new(from, to, bytes, body)
+        });
         served
     }
 
-    /// A packet of a channel has found its place. Tells its sender once in a while.
+    /// A packet of a channel, which stands for so many, has found its place. Tells its sender once in a while.
     #[inline]
-    pub(crate) fn commit(&mut self, number: u32, port: &mut DeviceContext<'_, Wire>) {
+    pub(crate) fn commit(&mut self, number: u32, count: u8, port: &mut DeviceContext<'_, Wire>) {
         let every = if self.shared.lossy { 1 } else { TELL_EVERY };
-        if self.inbound.at(number).receiver.commit(every) {
+        if self.inbound.at(number).receiver.commit(count, every) {
             self.tell(number, false, port);
         }
     }
@@ -204,7 +211,8 @@ impl Extoll {
         let Inbound { local, from, channel, receiver, .. } = self.inbound.at(number);
         let body = Wire(Body::Progress { channel: *channel, progress: receiver.tell(), replay });
         let rank = self.processes[*local as usize].rank;
-        port.send_as(Outgoing { header: Some(REPORT), ..Outgoing::new(rank, *from, 0, body) });
+        let report = Outgoing::new(rank, *from, 0, body);
+        port.send_as(Outgoing { header: Some(REPORT), channel: REPORTS, ..report });
     }
 
     /// A receiver has told how far it is.
@@ -321,6 +329,10 @@ impl Extoll {
         port: &mut DeviceContext<'_, Wire>,
     ) {
         let number = self.inbound_number(&packet, channel);
+        let count = match &packet.body {
+            Wire(Body::Frame { frame: Frame::Rma(message), .. }) => message.packets(&self.shared.pace),
+            _ => 1,
+        };
         let inbound = self.inbound.at(number);
         if packet.corrupt {
             self.counters.spoilt += 1;
@@ -332,11 +344,11 @@ impl Extoll {
             letter.error = true;
         }
         if self.shared.defects.has(Mutation::AnySequence) {
-            inbound.receiver.take_any();
+            inbound.receiver.take_any(count);
         } else {
             // Rules 1 and 6 of the sheet: packets of a channel are taken once, in the order of their numbers; each
             // unit has channels of its own.
-            match inbound.receiver.judge(sequence) {
+            match inbound.receiver.judge(sequence, count) {
                 Verdict::Take => {}
                 Verdict::Known => {
                     self.counters.repeated += 1;

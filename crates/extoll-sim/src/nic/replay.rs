@@ -6,12 +6,18 @@
 //! memory, so that the room which they took in the ring is free again. When a packet is missing the receiver says
 //! so once, and the sender's retry flag goes up: nothing new is sent, and once the sender is idle it clears the
 //! flag and sends committed..wp again.
+//!
+//! What the simulation moves as one packet may be several of the machine's: it takes as many numbers and as many
+//! places in the ring.
 
 use std::collections::VecDeque;
 
 /// Packets that may be uncommitted: the ring has 256 places, and with all of them taken an 8-bit count could not
 /// tell full from empty.
 pub const WINDOW: u8 = 255;
+
+/// Packets that are committed before their sender is told, where nothing is lost.
+pub(crate) const TELL_EVERY: u8 = 64;
 
 /// How far a receiver has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +36,8 @@ pub struct Sender<P> {
     next: u8,
     retry: bool,
     refused: bool,
-    /// The packets committed..next, if they are kept at all.
-    kept: VecDeque<P>,
+    /// The packets committed..next with how many each stands for, if they are kept at all.
+    kept: VecDeque<(u8, P)>,
     wraps: bool,
 }
 
@@ -67,25 +73,31 @@ impl<P: Clone> Sender<P> {
         self.next.wrapping_sub(self.delivered)
     }
 
-    /// Whether a packet may be sent now; if not, [`Sender::progress`] will tell when it has become possible.
+    /// How many of so many packets may be sent now as one of the simulation; if none, [`Sender::progress`] will
+    /// tell when that has changed. It ends where the receiver tells how far it is, so that this is as soon as
+    /// without.
     #[inline]
-    pub fn ready(&mut self) -> bool {
-        let ready = !self.retry && self.uncommitted() < WINDOW;
-        self.refused |= !ready;
-        ready
+    pub fn room(&mut self, count: u8) -> u8 {
+        let room = self.free().min(count).min(TELL_EVERY - self.next % TELL_EVERY);
+        self.refused |= room == 0;
+        room
     }
 
-    /// Takes a packet and returns its sequence number. `packet` is asked for only where packets are kept for
-    /// replay.
+    fn free(&self) -> u8 {
+        if self.retry { 0 } else { WINDOW - self.uncommitted() }
+    }
+
+    /// Takes a packet that stands for so many and returns the first one's sequence number. `packet` is asked for
+    /// only where packets are kept for replay.
     ///
     /// # Panics
-    /// Unless [`Sender::ready`].
+    /// Unless there is [room](Sender::room) for them.
     #[inline]
-    pub fn push(&mut self, packet: Option<P>) -> u8 {
-        assert!(!self.retry && self.uncommitted() < WINDOW, "a packet is sent only when there is room");
-        self.kept.extend(packet);
+    pub fn push(&mut self, packet: Option<P>, count: u8) -> u8 {
+        assert!(count <= self.free(), "a packet is sent only when there is room");
+        self.kept.extend(packet.map(|packet| (count, packet)));
         let sequence = self.next;
-        self.next = self.next.wrapping_add(1);
+        self.next = self.next.wrapping_add(count);
         sequence
     }
 
@@ -105,14 +117,18 @@ impl<P: Clone> Sender<P> {
         }
         let ahead = delivered.wrapping_sub(self.delivered);
         let moved = gone != 0 || (ahead != 0 && ahead <= self.undelivered());
-        self.kept.drain(..usize::from(gone).min(self.kept.len()));
+        let mut gone = gone;
+        while let Some((count, _)) = self.kept.front().filter(|(count, _)| *count <= gone) {
+            gone -= count;
+            self.kept.pop_front();
+        }
         self.committed = committed;
         self.delivered = delivered;
         (moved, self.open())
     }
 
     fn open(&mut self) -> bool {
-        let open = self.refused && !self.retry && self.uncommitted() < WINDOW;
+        let open = self.refused && self.free() != 0;
         self.refused &= !open;
         open
     }
@@ -133,9 +149,13 @@ impl<P: Clone> Sender<P> {
     /// idle. Returns also whether someone who was refused may send after that.
     pub fn replay(&mut self) -> (Vec<(u8, P)>, bool) {
         self.retry = false;
-        let first = self.committed;
-        let packets = self.kept.iter().enumerate();
-        let again = packets.map(|(index, packet)| (first.wrapping_add(index as u8), packet.clone())).collect();
+        let mut next = self.committed;
+        let again = self.kept.iter().map(|(count, packet)| {
+            let first = next;
+            next = next.wrapping_add(*count);
+            (first, packet.clone())
+        });
+        let again = again.collect();
         (again, self.open())
     }
 
@@ -171,12 +191,12 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Judges a packet by its sequence number.
+    /// Judges a packet that stands for so many by the first one's sequence number.
     #[inline]
-    pub fn judge(&mut self, sequence: u8) -> Verdict {
+    pub fn judge(&mut self, sequence: u8, count: u8) -> Verdict {
         let ahead = sequence.wrapping_sub(self.delivered);
         if ahead == 0 {
-            self.delivered = self.delivered.wrapping_add(1);
+            self.delivered = self.delivered.wrapping_add(count);
             self.asked = false;
             return Verdict::Take;
         }
@@ -188,19 +208,20 @@ impl Receiver {
     }
 
     /// Takes a packet whatever its number is, which is wrong.
-    pub(crate) fn take_any(&mut self) {
-        self.delivered = self.delivered.wrapping_add(1);
+    pub(crate) fn take_any(&mut self, count: u8) {
+        self.delivered = self.delivered.wrapping_add(count);
     }
 
-    /// The oldest delivered packet has found its place. Returns whether `every` packets have been committed since
-    /// the sender was last told.
+    /// The oldest delivered packet, which stands for so many, has found its place. Returns whether `every` packets
+    /// have been committed since the sender was last told.
     ///
     /// # Panics
     /// If all delivered packets are committed already.
     #[inline]
-    pub fn commit(&mut self, every: u8) -> bool {
-        assert!(self.committed != self.delivered, "only delivered packets are committed");
-        self.committed = self.committed.wrapping_add(1);
+    pub fn commit(&mut self, count: u8, every: u8) -> bool {
+        let delivered = self.delivered.wrapping_sub(self.committed);
+        assert!(count <= delivered, "only delivered packets are committed");
+        self.committed = self.committed.wrapping_add(count);
         self.committed.wrapping_sub(self.told) >= every
     }
 

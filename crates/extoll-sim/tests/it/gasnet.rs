@@ -327,6 +327,38 @@ fn a_job_without_costs_passes_the_same_messages() {
     everything(&ExtollConfig { parameters: Parameters::free(), ..ExtollConfig::pair() }, &gasnet);
 }
 
+/// Learning the others' endpoints costs each rank as much as there are others; a lock costs each frame and each
+/// poll.
+#[test]
+fn joining_and_locking_cost() {
+    let machine = ExtollConfig::new(4, Topology::Direct { nodes: 4 });
+    let with = |lock_ns, exchange_ns| {
+        let costs = HostCosts { lock_ns, exchange_ns, ..HostCosts::default() };
+        GasnetConfig { costs, ..GasnetConfig::default() }
+    };
+    let joined = |gasnet: &GasnetConfig| {
+        let report = gasnet::run(&machine, gasnet, |transport| transport.now().0).unwrap();
+        report.results[2].unwrap()
+    };
+    assert_eq!(joined(&with(0.0, 5_000.0)) - joined(&with(0.0, 0.0)), 15_000_000);
+    let asked = |gasnet: &GasnetConfig| {
+        let report = run(&ExtollConfig::pair(), gasnet, |mut endpoint, table| {
+            let mut took = Span::ZERO;
+            if endpoint.rank() == Rank(0) {
+                let began = endpoint.now();
+                endpoint.request(Rank(1), table.ask, 0).unwrap();
+                endpoint.wait_until(|seen| seen.replies == 1).unwrap();
+                took = endpoint.now().since(began);
+            }
+            endpoint.finish().unwrap();
+            took
+        });
+        report.results[0].unwrap().0
+    };
+    let (without, locked) = (asked(&with(0.0, 0.0)), asked(&with(40.0, 0.0)));
+    assert!(locked >= without + 4 * 40_000, "two frames and two polls: {without} and {locked} ps");
+}
+
 /// A rank ends between another's question whether everything was handled and its idling, while a wait for room,
 /// say, takes the word of it.
 #[test]

@@ -1,6 +1,7 @@
 //! The integration tests of extoll-sim, one program: each module is a subject.
 
 mod allocation;
+mod bounds;
 mod commands;
 mod conformance;
 mod degenerate;

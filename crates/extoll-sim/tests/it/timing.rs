@@ -1,5 +1,6 @@
 //! The parameter tables' totals against the published figures, and the machine's shape behind them.
 
+use am_core::Span;
 use extoll_sim::model::Parameters;
 use extoll_sim::model::fit::{Given, TRAINING_SET, fit};
 use extoll_sim::nic::HostMemory;
@@ -43,6 +44,8 @@ fn put(parameters: Parameters, bytes: u32) -> f64 {
         let (rma, memory) = (nic.rma(), HostMemory::new(bytes as usize));
         rma.open().unwrap();
         let region = rma.register(&memory, 0, bytes.into(), Access::ReadWrite).unwrap();
+        // Both ranks are through with it at the same time.
+        let registered = nic.now();
         if nic.rank() == 0 {
             let peer = rma.connect(nic.address(1).unwrap()).unwrap();
             let to = rma.nla(region, 0).unwrap();
@@ -51,7 +54,7 @@ fn put(parameters: Parameters, bytes: u32) -> f64 {
             let came = rma.noti_get_block(None).unwrap();
             rma.noti_free(came).unwrap();
         }
-        us(nic.now().0)
+        us(nic.now().since(registered).0)
     });
     report.results[1].unwrap()
 }
@@ -101,7 +104,7 @@ fn rma_saturates_the_link_both_ways() {
         rma.open().unwrap();
         let region = rma.register(&memory, 0, bytes as u64, Access::ReadWrite).unwrap();
         let peer = rma.connect(nic.address(1 - nic.rank()).unwrap()).unwrap();
-        let to = rma.nla(region, 0).unwrap();
+        let (to, registered) = (rma.nla(region, 0).unwrap(), nic.now());
         for _ in 0..puts {
             rma.post_put_bt(peer, region, 0, bytes as u32, to, Notify::COMPLETER).unwrap();
         }
@@ -109,11 +112,87 @@ fn rma_saturates_the_link_both_ways() {
             let came = rma.noti_get_block(None).unwrap();
             rma.noti_free(came).unwrap();
         }
-        nic.now().0
+        nic.now().since(registered).0
     });
     let slowest = report.results.iter().flatten().max().copied().unwrap();
     let rate = (2 * puts * bytes) as f64 / us(slowest);
     assert!((rate / 1760.0 - 1.0).abs() < 0.03, "{rate:.0} MB/s in both directions");
+}
+
+/// How many fragments the simulation moves as one packet is its grain, and no property of the machine: also where
+/// the replay window of 256 fragments is what limits a stream.
+#[test]
+fn the_grain_of_puts_changes_nothing() {
+    let fast = || {
+        let mut parameters = Parameters::deep();
+        (parameters.link.bandwidth_mb_s, parameters.link.latency_ns) = (12_500.0, 1_000.0);
+        parameters.port = fabric_sim::PortParameters::default();
+        (parameters.rma.tx.per_unit_ns, parameters.rma.rx.per_unit_ns) = (6.6, 6.6);
+        (parameters.rma.ramp_fragments, parameters.rma.ramp_ns) = (0, 0.0);
+        parameters
+    };
+    for (name, parameters) in [("deep", Parameters::deep()), ("cluster", Parameters::cluster()), ("fast", fast())]
+    {
+        for bytes in [64, 1000, 65_536] {
+            let with = |burst| {
+                let mut parameters = parameters.clone();
+                parameters.rma.burst = burst;
+                put(parameters, bytes)
+            };
+            let single = with(1);
+            for burst in [4, 16, 64] {
+                near(with(burst), single, 0.002 * single, &format!("{name}, {bytes} bytes by {burst}"));
+            }
+        }
+    }
+}
+
+/// A message beside a stream of puts waits for a fragment of it, whatever the simulation's grain is.
+#[test]
+fn messages_pass_between_fragments() {
+    let beside = |burst: u32, bytes: usize| {
+        let mut parameters = Parameters::cluster();
+        parameters.rma.burst = burst;
+        let report = run(&config(parameters), move |nic| {
+            let (rma, velo, memory) = (nic.rma(), nic.velo(), HostMemory::new(1 << 16));
+            rma.open().unwrap();
+            velo.open().unwrap();
+            let region = rma.register(&memory, 0, 1 << 16, Access::ReadWrite).unwrap();
+            if nic.rank() == 1 {
+                velo.recv(None).unwrap();
+                return us(nic.now().0);
+            }
+            let (page, peer) =
+                (rma.connect(nic.address(1).unwrap()).unwrap(), velo.connect(nic.address(1).unwrap()).unwrap());
+            if bytes != 0 {
+                rma.post_put_bt(page, region, 0, bytes as u32, rma.nla(region, 0).unwrap(), Notify::NONE).unwrap();
+            }
+            nic.charge(Span::from_micros(30));
+            velo.send(peer, &[1; 64], 0, 0).unwrap();
+            0.0
+        });
+        report.results[1].unwrap()
+    };
+    let fragment = 79.0 / 624.0;
+    for burst in [1, 16, 64] {
+        let (alone, later) = (beside(burst, 0), beside(burst, 1 << 16));
+        assert!(later <= alone + 2.0 * fragment + 0.5, "by {burst}: {later}, alone {alone}");
+    }
+}
+
+/// Registering costs by the page, which is why a ring of buffers is registered once.
+#[test]
+fn registering_costs_by_the_page() {
+    let report = run(&config(Parameters::deep()), |nic| {
+        let (rma, memory) = (nic.rma(), HostMemory::new(1 << 16));
+        rma.open().unwrap();
+        let began = nic.now();
+        let region = rma.register(&memory, 0, 40_000, Access::ReadWrite).unwrap();
+        let registered = nic.now();
+        rma.unregister(region).unwrap();
+        [us(registered.since(began).0), us(nic.now().since(registered).0)]
+    });
+    assert_eq!(report.results[0], Some([11.0, 1.0]));
 }
 
 /// A stream of packets is bound by the receiving processor.

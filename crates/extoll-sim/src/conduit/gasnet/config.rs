@@ -62,6 +62,12 @@ pub struct HostCosts {
     pub assemble_ns: f64,
     /// Writing a register of the interface across the bus, as committing the read pointer does, in nanoseconds.
     pub register_ns: f64,
+    /// Taking and leaving the conduit's lock (AMLOCK, AMUNLOCK), once per frame sent and once per poll, in
+    /// nanoseconds. A rank is one thread here, so that nobody waits for it. 0: the build for programs of one
+    /// thread.
+    pub lock_ns: f64,
+    /// Learning the endpoints of one other rank when a rank joins the job, in nanoseconds.
+    pub exchange_ns: f64,
 }
 
 impl HostCosts {
@@ -80,6 +86,9 @@ impl HostCosts {
             assemble_ns: 60.0,
             // [A] a posted write over HyperTransport.
             register_ns: 100.0,
+            lock_ns: 0.0,
+            // [A] a line of the job's key-value space.
+            exchange_ns: 1_000.0,
         }
     }
 
@@ -92,6 +101,8 @@ impl HostCosts {
             copy_line_ns: 0.0,
             assemble_ns: 0.0,
             register_ns: 0.0,
+            lock_ns: 0.0,
+            exchange_ns: 0.0,
         }
     }
 
@@ -104,6 +115,8 @@ impl HostCosts {
         };
         Ok(Costs {
             compose: time(self.compose_ns, "compose_ns")?,
+            lock: time(self.lock_ns, "lock_ns")?,
+            exchange: time(self.exchange_ns, "exchange_ns")?,
             dispatch: time(self.dispatch_ns, "dispatch_ns")?,
             copy: time(self.copy_ns, "copy_ns")?,
             copy_line: time(self.copy_line_ns, "copy_line_ns")?,
@@ -122,15 +135,23 @@ impl Default for HostCosts {
 /// [`HostCosts`] in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
-    pub(super) compose: Span,
+    compose: Span,
     pub(super) dispatch: Span,
     copy: Span,
     copy_line: Span,
     assemble: Span,
     pub(super) register: Span,
+    pub(super) lock: Span,
+    pub(super) exchange: Span,
 }
 
 impl Costs {
+    /// The cost of sending a frame besides copies: the lock, credits, the header.
+    #[inline]
+    pub(super) fn composing(&self) -> Span {
+        Span(self.compose.0 + self.lock.0)
+    }
+
     /// The cost of copying bytes.
     #[inline]
     pub(super) fn copying(&self, bytes: usize) -> Span {

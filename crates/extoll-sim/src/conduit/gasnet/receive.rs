@@ -11,7 +11,7 @@ use super::transport::{Gasnet, Ready};
 use crate::nic::rma::{Command, Event, Notify};
 use crate::nic::velo::Message;
 use am_core::transport::{Arrival, Sink};
-use am_core::{Lane, LossCause, Payload, Peer, PeerStatus};
+use am_core::{Lane, LossCause, Payload, Peer, PeerStatus, Span};
 
 /// What a packet brings.
 enum Sorted {
@@ -28,6 +28,9 @@ enum Sorted {
 impl Gasnet<'_> {
     /// Takes what has arrived to the sink, at most `budget` messages.
     pub(super) fn serve<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if self.shared.costs.lock != Span::ZERO {
+            self.nic.charge(self.shared.costs.lock);
+        }
         let mut done = self.deliver_ready(budget, sink);
         // Messages of credits and pieces of frames do not count, but a ring does not hold more than these at once.
         let mut left = self.shared.rooms.segments as usize * 1024;

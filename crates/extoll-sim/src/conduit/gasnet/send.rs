@@ -169,7 +169,7 @@ impl Gasnet<'_> {
     fn transmit(&mut self, to: u32, frame: &Outgoing<'_>, insists: bool) -> Result<(), Failure> {
         let Outgoing { kind, handler, reserve, args, payload, place } = *frame;
         let implementation = self.implementation();
-        self.nic.charge(self.shared.costs.compose);
+        self.nic.charge(self.shared.costs.composing());
         let acknowledges = self.acknowledges(to);
         let peer = self.peers.of(to);
         let (handled, freed) = if acknowledges { (0, 0) } else { Self::riders(peer) };
@@ -367,7 +367,7 @@ impl Gasnet<'_> {
                 handled: handled as u16,
                 freed: freed as u16,
             };
-            self.nic.charge(self.shared.costs.compose);
+            self.nic.charge(self.shared.costs.composing());
             // A peer that is gone needs no credits.
             let _ = self.packets(to, Kind::Credit, &header.encode().to_le_bytes(), &[], true);
         }

@@ -17,7 +17,7 @@ use crate::nic::{HostMemory, Nic};
 use am_core::transport::{
     Body, CreditSnapshot, NativeOneSided, Refused, ReplyBound, RequestHeader, Sink, Transport, WaitReason,
 };
-use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Words};
+use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Span, Words};
 use fabric_sim::conduit::{CreditFlush, Presence, SpareBuffers, StagedRequests, StagedSlot};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -103,6 +103,8 @@ impl<'a> Gasnet<'a> {
         opened
             .and_then(|()| rma.open().map(drop).map_err(|error| error.to_string()))
             .unwrap_or_else(|error| panic!("the units of rank {me} are free for it: {error}"));
+        // The others' endpoints, rank by rank, whoever tells them.
+        nic.charge(Span(shared.costs.exchange.0.saturating_mul(u64::from(ranks - 1))));
         let memory = HostMemory::new(size as usize);
         let region = rma.register(&memory, 0, size, Access::ReadWrite);
         let region = region.expect("the translation table has room for every rank's segment");

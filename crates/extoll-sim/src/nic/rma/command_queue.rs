@@ -103,6 +103,14 @@ impl Pace {
         if sent <= self.ramp_fragments { 1 } else { self.burst.min(of - sent) }
     }
 
+    /// How many fragments the next packet of a command has.
+    pub(crate) fn next_of(&self, job: &Job) -> u32 {
+        match job.work.data() {
+            0 => 1,
+            size => self.next(job.sent, self.fragments(size)),
+        }
+    }
+
     /// How long after the first fragment this one can be there.
     fn since_first(&self, fragment: u32) -> Span {
         let slow = fragment.min(self.ramp_fragments);

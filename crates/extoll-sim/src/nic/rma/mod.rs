@@ -49,10 +49,13 @@ use super::address::Address;
 use super::handle::Nic;
 use super::memory::Registrable;
 use super::sparse::SparseMemory;
-use am_core::Instant;
+use am_core::{Instant, Span};
 use command_queue::{Order, Work};
 use fabric_sim::WaitFor;
 use thiserror::Error;
+
+/// Bytes of a page as the system pins it.
+const PINNED: u64 = 4096;
 
 /// The longest put or get in bytes.
 pub const MAX_SIZE: u32 = 8_388_608;
@@ -255,6 +258,7 @@ impl Rma<'_> {
         pages: PageSize,
     ) -> Result<Region, RmaError> {
         let memory = Registrable::Plain(memory.clone());
+        self.charge_registration(size);
         self.nic.unit(|device, _, local| device.rma_register(local, memory, (at, size), access, pages))
     }
 
@@ -262,7 +266,14 @@ impl Rma<'_> {
     pub(crate) fn register_sparse(&self, memory: &SparseMemory, access: Access) -> Result<Region, RmaError> {
         let (memory, size) = (Registrable::Sparse(memory.clone()), memory.len() as u64);
         let pages = atu::Atu::<Registrable>::fitting(size);
+        self.charge_registration(size);
         self.nic.unit(|device, _, local| device.rma_register(local, memory, (0, size), access, pages))
+    }
+
+    fn charge_registration(&self, size: u64) {
+        let costs = self.nic.costs();
+        let pages = Span(costs.register_page.0.saturating_mul(size.div_ceil(PINNED)));
+        self.nic.charge(Span(costs.register.0.saturating_add(pages.0)));
     }
 
     /// Ends a registration. Commands that come later fail.
@@ -270,6 +281,7 @@ impl Rma<'_> {
     /// # Errors
     /// [`RmaError::InvHandle`].
     pub fn unregister(&self, region: Region) -> Result<(), RmaError> {
+        self.charge_registration(0);
         self.nic.unit(|device, _, local| device.rma_unregister(local, region))
     }
 

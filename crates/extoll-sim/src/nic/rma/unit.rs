@@ -107,8 +107,8 @@ impl Extoll {
         // What is being executed comes to its end; only what it reads is gone.
         let command_queues = std::mem::take(&mut engine.command_queues);
         *engine = Engine { state: Open::NoMore, command_queues, ..Engine::new(notifications) };
-        for (channel, _) in held {
-            self.commit(channel, port);
+        for (channel, message) in held {
+            self.commit(channel, message.packets(&self.shared.pace), port);
         }
         Ok(())
     }
@@ -252,6 +252,7 @@ impl Extoll {
     pub(crate) fn run_commands(&mut self, local: u32, which: u32, port: &mut DeviceContext<'_, Wire>) {
         let channel = [Channel::Request, Channel::Response][which as usize];
         loop {
+            let pace = self.shared.pace;
             let engine = self.engine(local);
             // Rule 8 of the sheet: commands of a process whose queue is full wait as well.
             let stalled = !engine.overflow.is_empty();
@@ -265,16 +266,20 @@ impl Extoll {
                 let at = job.ready;
                 return self.time_commands(local, which, at, port);
             }
-            let to = job.to;
+            let (to, count) = (job.to, pace.next_of(job) as u8);
             let number = self.outbound(local, to, channel);
             let outbound = self.outbound.at(number);
-            if !outbound.broken && !outbound.sender.ready() {
+            let (broken, room) = (outbound.broken, outbound.sender.room(count));
+            if !broken && room == 0 {
                 return;
             }
-            let broken = outbound.broken;
             let engine = self.engine(local);
             let mut job = engine.command_queues[which as usize].jobs.pop_front().expect("a command was just seen");
-            let error = if broken { Some(None) } else { self.step(local, number, &mut job, port).err().map(Some) };
+            let error = if broken {
+                Some(None)
+            } else {
+                self.step(local, number, &mut job, room.into(), port).err().map(Some)
+            };
             if error.is_none() && job.sent < self.shared.pace.fragments(job.work.data()) {
                 self.engine(local).command_queues[which as usize].jobs.push_front(job);
                 continue;
@@ -283,12 +288,13 @@ impl Extoll {
         }
     }
 
-    /// Sends the next packet of a command.
+    /// Sends the next packet of a command, of so many fragments at most.
     fn step(
         &mut self,
         local: u32,
         number: u32,
         job: &mut Job,
+        most: u32,
         port: &mut DeviceContext<'_, Wire>,
     ) -> Result<(), AtuFault> {
         let pace = self.shared.pace;
@@ -297,7 +303,7 @@ impl Extoll {
             Work::Put { from, to, size, answer } => {
                 let all = pace.fragments(*size);
                 let tail_early = self.shared.defects.has(Mutation::TailEarly);
-                let count = if tail_early { 1 } else { pace.next(job.sent, all) };
+                let count = if tail_early { 1 } else { pace.next(job.sent, all).min(most) };
                 let vpid = self.vpid(local);
                 if job.sent == 0 {
                     self.atu.translate(*from, u64::from(*size), Wish::Read, vpid)?;
@@ -432,7 +438,7 @@ impl Extoll {
             Open::NotYet => true,
             Open::Yes => !engine.overflow.is_empty() || !engine.held.is_empty(),
             // Nobody is there any more: it is dropped.
-            Open::NoMore => return self.commit(channel, port),
+            Open::NoMore => return self.commit(channel, message.packets(&self.shared.pace), port),
         };
         if waits {
             engine.held.push_back((channel, message));
@@ -444,7 +450,7 @@ impl Extoll {
 
     fn rma_handle(&mut self, local: u32, channel: u32, message: Message, port: &mut DeviceContext<'_, Wire>) {
         let (from, _) = self.sender(channel);
-        let partner = self.address(from);
+        let (partner, packets) = (self.address(from), message.packets(&self.shared.pace));
         let answer = |notify, work| Order { notify, work, region: None };
         match message {
             Message::Part(part) => self.part(local, channel, &part, port),
@@ -500,7 +506,7 @@ impl Extoll {
                 port.wake(self.processes[local as usize].rank);
             }
         }
-        self.commit(channel, port);
+        self.commit(channel, packets, port);
     }
 
     /// A part of a put or of the answer to a get: check, write, notify.

@@ -1,6 +1,7 @@
 //! What RMA units send each other.
 
 use super::atu::{AtuFault, Nla};
+use super::command_queue::Pace;
 use super::notification::{Command, Notify};
 use fabric_sim::bytes::PooledBytes;
 
@@ -57,6 +58,11 @@ pub(crate) enum Message {
 }
 
 impl Message {
+    /// How many of the machine's packets it stands for.
+    pub(crate) fn packets(&self, pace: &Pace) -> u8 {
+        if let Self::Part(part) = self { pace.fragments(part.data.len() as u32) as u8 } else { 1 }
+    }
+
     /// Payload on the wire in bytes.
     pub(crate) fn bytes(&self) -> u32 {
         match self {

@@ -83,7 +83,7 @@ impl Extoll {
         let held = std::mem::take(&mut post.held);
         *post = Post { state: Open::NoMore, ..Post::new(segments, defects, &slots, &valid) };
         for (channel, _) in held {
-            self.commit(channel, port);
+            self.commit(channel, 1, port);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Extoll {
             return Err(VeloError::Error("the receiver gives no sign"));
         }
         // Rule 2 of the sheet: without a slot, or during a replay, the call says so and sends nothing.
-        if !outbound.sender.ready() {
+        if outbound.sender.room(1) == 0 {
             let (uncommitted, replay) = (outbound.sender.uncommitted(), outbound.sender.retrying());
             return Err(VeloError::TryAgain { uncommitted, replay });
         }
@@ -177,7 +177,7 @@ impl Extoll {
             }
             port.wake(self.processes[local as usize].rank);
         }
-        self.commit(channel, port);
+        self.commit(channel, 1, port);
     }
 
     /// The next of the writes that are spread over time.

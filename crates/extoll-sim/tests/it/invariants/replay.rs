@@ -184,7 +184,10 @@ fn a_link_that_comes_back_is_survived() {
 }
 
 /// A sender alone with a channel that loses what a schedule says; the state machines without any simulation.
-fn deliver(total: u32, losses: &[bool]) -> Result<Vec<u32>, TestCaseError> {
+fn deliver(total: u32, losses: &[bool], bursts: bool) -> Result<Vec<u32>, TestCaseError> {
+    // Packets that stand for up to 64 take as many numbers.
+    let wanted = |packet: u32| if bursts { 1 + (packet * 37 % 64) as u8 } else { 1 };
+    let mut counts = Vec::new();
     let (mut sender, mut receiver) = (Sender::<u32>::default(), Receiver::default());
     let (mut sent, mut got, mut step) = (0, Vec::new(), 0);
     let mut lose = || {
@@ -194,8 +197,13 @@ fn deliver(total: u32, losses: &[bool]) -> Result<Vec<u32>, TestCaseError> {
     // Each turn fills the window, lets some packets through, and ends with a timeout.
     while got.len() < total as usize || sender.uncommitted() != 0 {
         let mut wire = Vec::new();
-        while sent < total && sender.ready() {
-            wire.push((sender.push(Some(sent)), sent));
+        while sent < total {
+            let count = sender.room(wanted(sent));
+            if count == 0 {
+                break;
+            }
+            wire.push((sender.push(Some(sent), count), sent));
+            counts.push(count);
             sent += 1;
         }
         if wire.is_empty() {
@@ -207,10 +215,10 @@ fn deliver(total: u32, losses: &[bool]) -> Result<Vec<u32>, TestCaseError> {
             if lose() {
                 continue;
             }
-            match receiver.judge(sequence) {
+            match receiver.judge(sequence, counts[packet as usize]) {
                 Verdict::Take => {
                     got.push(packet);
-                    receiver.commit(1);
+                    receiver.commit(counts[packet as usize], 1);
                     if !lose() {
                         sender.progress(receiver.tell());
                     }
@@ -232,16 +240,20 @@ proptest! {
 
     /// Any subset of the first 3000 packets and reports may be lost.
     #[test]
-    fn any_subset_may_be_lost(total in 1u32..1500, losses in prop::collection::vec(any::<bool>(), 0..3000)) {
-        let got = deliver(total, &losses)?;
+    fn any_subset_may_be_lost(
+        total in 1u32..1500, losses in prop::collection::vec(any::<bool>(), 0..3000), bursts: bool
+    ) {
+        let got = deliver(total, &losses, bursts)?;
         prop_assert_eq!(got, (0..total).collect::<Vec<_>>());
     }
 
     /// Rare losses let long windows build up.
     #[test]
-    fn rare_losses_in_full_windows(total in 600u32..3000, every in 2usize..400, from in 0usize..300) {
+    fn rare_losses_in_full_windows(
+        total in 600u32..3000, every in 2usize..400, from in 0usize..300, bursts: bool
+    ) {
         let losses: Vec<bool> = (0..8000).map(|step| step >= from && (step - from) % every == 0).collect();
-        let got = deliver(total, &losses)?;
+        let got = deliver(total, &losses, bursts)?;
         prop_assert_eq!(got, (0..total).collect::<Vec<_>>());
     }
 }
@@ -251,6 +263,6 @@ proptest! {
 fn each_loss_around_the_wrap_is_repaired() {
     for lost in 200..300 {
         let losses: Vec<bool> = (0..600).map(|step| step == 2 * lost || step == 2 * lost + 1).collect();
-        assert_eq!(deliver(520, &losses).unwrap(), (0..520).collect::<Vec<_>>(), "losing step {lost}");
+        assert_eq!(deliver(520, &losses, false).unwrap(), (0..520).collect::<Vec<_>>(), "losing step {lost}");
     }
 }
