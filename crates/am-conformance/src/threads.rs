@@ -7,8 +7,10 @@ use crate::world::{Profile, World};
 use am_core::{Rank, Transport};
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A transport under test: how to make a job whose ranks are threads.
@@ -33,6 +35,12 @@ pub trait Fabric: Send + Sync + 'static {
     /// # Panics
     /// If it cannot.
     fn join(&self, job: &Self::Job, rank: Rank) -> Vec<Self::Transport>;
+
+    /// How many cases of a quick run are played at once: more than one where ranks wait most of their time without
+    /// a processor, for acknowledgements for instance.
+    fn at_once(&self) -> usize {
+        1
+    }
 }
 
 /// The seed of runs that ask for none.
@@ -152,19 +160,37 @@ fn share_or(share: u64) -> u64 {
         .map_or(share, |text| text.trim().parse().expect("AM_CONFORMANCE_SHARE holds a number"))
 }
 
-/// Runs cases one after the other and reports on all of them.
+/// Runs cases and reports on all of them in their order: one after the other, or in a quick run
+/// [some at once](Fabric::at_once).
+///
+/// # Panics
+/// If a job cannot be made.
 pub fn run<F: Fabric>(fabric: F, cases: Vec<Case<F::Transport>>, plan: &Plan) -> Report {
     let fabric = Arc::new(fabric);
-    let mut report = Report { fabric: fabric.name(), seed: plan.seed, lines: Vec::new(), skipped: Vec::new() };
-    for case in cases.into_iter().map(Arc::new) {
-        for ranks in plan.ranks.iter().copied().filter(|ranks| plan.wants(&case.description, *ranks)) {
+    let cases: Vec<_> = cases.into_iter().map(Arc::new).collect();
+    let wanted = |case: &Arc<Case<_>>| {
+        let ranks = plan.ranks.iter().copied().filter(|ranks| plan.wants(&case.description, *ranks));
+        ranks.map(|ranks| (Arc::clone(case), ranks)).collect::<Vec<_>>()
+    };
+    let wanted: Vec<_> = cases.iter().flat_map(wanted).collect();
+    let (next, lines) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let play = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some((case, ranks)) = wanted.get(place) else { return };
             let began = Instant::now();
-            let problems = run_case(&fabric, &case, ranks, plan);
+            let problems = run_case(&fabric, case, *ranks, plan);
             let (Description { item, name, .. }, took) = (case.description, began.elapsed());
-            report.lines.push(Line { item, name, ranks, took, problems });
+            let line = Line { item, name, ranks: *ranks, took, problems };
+            lines.lock().expect("nothing panics while it is held").push((place, line));
         }
-    }
-    report
+    };
+    let at_once = if plan.profile == Profile::Quick { fabric.at_once() } else { 1 };
+    thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(play))));
+    let mut lines = lines.into_inner().expect("nothing panics while it is held");
+    lines.sort_unstable_by_key(|(place, _)| *place);
+    let lines = lines.into_iter().map(|(_, line)| line).collect();
+    Report { fabric: fabric.name(), seed: plan.seed, lines, skipped: Vec::new() }
 }
 
 /// Runs the cases of [`cases`](crate::cases) by a function that plays all ranks of one case, as a simulation does:
@@ -203,7 +229,7 @@ fn run_case<F: Fabric>(fabric: &Arc<F>, case: &Arc<Case<F::Transport>>, ranks: u
             // The receiver has gone if this rank took too long; then nobody wants to know.
             let _ = tell.send((rank, judge(&case.description, outcome)));
         };
-        let thread = std::thread::Builder::new().name(format!("rank {rank}"));
+        let thread = thread::Builder::new().name(format!("rank {rank}"));
         thread.spawn(play).expect("a thread for every rank can be started");
     }
     drop(tell);

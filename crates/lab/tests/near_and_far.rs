@@ -72,6 +72,10 @@ impl Fabric for TwoHosts {
         };
         (0..job.endpoints).map(join).collect()
     }
+
+    fn at_once(&self) -> usize {
+        4
+    }
 }
 
 #[test]

@@ -40,6 +40,10 @@ impl Fabric for Threads {
         let join = |endpoint| job.join_endpoint(Address::new(rank, endpoint)).expect("every endpoint joins once");
         (0..*endpoints).map(join).collect()
     }
+
+    fn at_once(&self) -> usize {
+        4
+    }
 }
 
 /// Bytes of every rank's segment: not a multiple of anything but eight.
