@@ -1,6 +1,6 @@
 //! Ranks as processes: this test program runs itself again, once per rank, and hands the cards around on pipes.
 
-use am_core::{Address, Endpoint, HandlerResult, Handlers, LossCause, Payload, Rank, Shape};
+use am_core::{Address, Endpoint, HandlerResult, Handlers, LossCause, Payload, Rank, Request, Shape};
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,6 +27,32 @@ struct Seen {
     longs: u32,
     wrong: u32,
     ready: u32,
+}
+
+/// What ranks ask each other.
+struct Requests {
+    /// Is answered.
+    add: Request<()>,
+    /// Is a Long message; one that is not its sender's pattern counts as wrong.
+    placed: Request<()>,
+    ready: Request<()>,
+}
+
+fn handlers() -> (Handlers<Seen>, Requests) {
+    let mut handlers = Handlers::new();
+    let sum = handlers.reply("sum", |seen: &mut Seen, _, (): (), _| seen.answers += 1).unwrap();
+    let add = handlers.request("add", move |_, token, (): (), _| -> HandlerResult {
+        token.reply(sum, ())?;
+        Ok(())
+    });
+    let add = add.unwrap();
+    let placed = handlers.one_way("placed", |seen: &mut Seen, from, (): (), payload: Payload<'_>| {
+        seen.longs += 1;
+        seen.wrong += u32::from(payload.len() != LONG || payload.to_vec() != pattern(from.rank.0));
+    });
+    let placed = placed.unwrap();
+    let ready = handlers.one_way("ready", |seen: &mut Seen, _, (): (), _| seen.ready += 1).unwrap();
+    (handlers, Requests { add, placed, ready })
 }
 
 /// A rank's part, run by the tests below in a process of its own; without their variables it is nothing.
@@ -76,15 +102,7 @@ fn greet(rank: u32, ranks: u32, provider: &str) {
 fn storm(rank: u32, provider: &str) {
     let transport = join(rank, RANKS, SEGMENT, provider);
     let notifier = transport.failure_notifier();
-    let mut handlers = Handlers::new();
-    let sum = handlers.reply("sum", |seen: &mut Seen, _, (): (), _| seen.answers += 1).unwrap();
-    let add = handlers.request("add", move |_, token, (): (), _| -> HandlerResult {
-        token.reply(sum, ())?;
-        Ok(())
-    });
-    let add = add.unwrap();
-    let placed = handlers.one_way("placed", |seen: &mut Seen, _, (): (), _| seen.longs += 1).unwrap();
-    let ready = handlers.one_way("ready", |seen: &mut Seen, _, (): (), _| seen.ready += 1).unwrap();
+    let (handlers, Requests { add, placed, ready }) = handlers();
     let mut endpoint = Endpoint::attach(transport, handlers, Seen::default()).unwrap();
     endpoint.barrier().unwrap();
     println!("MET");
@@ -123,19 +141,7 @@ fn storm(rank: u32, provider: &str) {
 fn talk(rank: u32, provider: &str) {
     let transport = join(rank, RANKS, SEGMENT, provider);
     let notifier = transport.failure_notifier();
-    let mut handlers = Handlers::new();
-    let sum = handlers.reply("sum", |seen: &mut Seen, _, (): (), _| seen.answers += 1).unwrap();
-    let add = handlers.request("add", move |_, token, (): (), _| -> HandlerResult {
-        token.reply(sum, ())?;
-        Ok(())
-    });
-    let add = add.unwrap();
-    let placed = handlers.one_way("placed", |seen: &mut Seen, from, (): (), payload: Payload<'_>| {
-        seen.longs += 1;
-        seen.wrong += u32::from(payload.to_vec() != pattern(from.rank.0));
-    });
-    let placed = placed.unwrap();
-    let ready = handlers.one_way("ready", |seen: &mut Seen, _, (): (), _| seen.ready += 1).unwrap();
+    let (handlers, Requests { add, placed, ready }) = handlers();
     let mut endpoint = Endpoint::attach(transport, handlers, Seen::default()).unwrap();
     for _ in 0..200 {
         (0..RANKS).for_each(|to| endpoint.request(Rank(to), add, ()).unwrap());
