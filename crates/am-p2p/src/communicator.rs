@@ -222,8 +222,10 @@ impl Communicator {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
         self.check_endpoint(endpoint)?;
+        let layer = endpoint.layer_mut::<Messages>();
+        layer.forget_handles();
         for context in [self.shared.context, collective_context(self.shared.context)] {
-            endpoint.layer_mut::<Messages>().machine.close(context);
+            layer.machine.close(context);
         }
         Ok(self.shared.team.clone().destroy(endpoint)?)
     }

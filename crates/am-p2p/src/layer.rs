@@ -1,6 +1,7 @@
 //! The layer: handlers that give the state machine what arrives, progress that sends what it wants sent, and
 //! waits.
 
+use crate::communicator::Communicator;
 use crate::config::{Counts, MessageConfig};
 use crate::error::MessageError;
 use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unsent, Wire};
@@ -95,7 +96,12 @@ pub struct Messages {
     losses_seen: u32,
     /// Lost ranks that receives from any source do not fail for.
     pub(crate) acknowledged: Vec<Rank>,
+    /// Handles of receives that are over, for the next ones: a clone of one takes an atomic operation.
+    spare: Vec<Communicator>,
 }
+
+/// Handles that are kept.
+const SPARE: usize = 64;
 
 static IDS: AtomicU64 = AtomicU64::new(0);
 
@@ -184,6 +190,7 @@ impl Messages {
             staging: None,
             losses_seen: 0,
             acknowledged: Vec::new(),
+            spare: Vec::new(),
         })
     }
 
@@ -197,12 +204,45 @@ impl Messages {
         self.machine.config
     }
 
-    /// Lets requests go on alone whose handles were dropped.
-    #[inline]
-    pub(crate) fn process_dropped(&mut self) {
-        if !self.dropped.any() {
-            return;
+    /// A clone of a communicator's handle.
+    #[inline(always)]
+    pub(crate) fn handle(&mut self, of: &Communicator) -> Communicator {
+        match self.spare.pop() {
+            Some(spare) if Arc::ptr_eq(&spare.shared, &of.shared) => spare,
+            other => Self::clone_handle(of, other),
         }
+    }
+
+    #[inline(never)]
+    fn clone_handle(of: &Communicator, _: Option<Communicator>) -> Communicator {
+        of.clone()
+    }
+
+    /// Lets go of all handles that are kept.
+    pub(crate) fn forget_handles(&mut self) {
+        self.spare.clear();
+    }
+
+    /// Takes back a handle.
+    #[inline(always)]
+    pub(crate) fn take_back(&mut self, handle: Option<Communicator>) {
+        if self.spare.len() < SPARE
+            && let Some(handle) = handle
+        {
+            self.spare.push(handle);
+        }
+    }
+
+    /// Lets requests go on alone whose handles were dropped.
+    #[inline(always)]
+    pub(crate) fn process_dropped(&mut self) {
+        if self.dropped.any() {
+            self.process_all_dropped();
+        }
+    }
+
+    #[inline(never)]
+    fn process_all_dropped(&mut self) {
         for gone in self.dropped.take() {
             match gone {
                 DroppedHandle::Send(key) => self.machine.drop_send(key),

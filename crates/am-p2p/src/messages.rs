@@ -327,7 +327,7 @@ impl Communicator {
     }
 
     /// Posts a receive.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post<T: Transport, S: HasLayer<Messages>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -636,11 +636,11 @@ impl Communicator {
         let selector = self.selector(source.into(), tag.into())?;
         let (kind, capacity) = (ElementType::of::<V>(), (most as u64).saturating_mul(size_of::<V>() as u64));
         let key = self.post(endpoint, selector, kind, capacity)?;
-        let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
-        if machine.is_long(capacity) {
-            machine.set_make(key, place_of::<V>);
+        let layer = endpoint.layer_unscheduled::<Messages>();
+        if layer.machine.is_long(capacity) {
+            layer.machine.set_make(key, place_of::<V>);
         }
-        Ok(ReceiveRequest::new(self, selector, key, capacity))
+        Ok(ReceiveRequest::new(layer.handle(self), selector, key, capacity))
     }
 
     /// Sends values to one member and receives others from one, both at once: never waits for itself.

@@ -144,7 +144,8 @@ impl SendRequest {
 #[must_use = "a message is received by waiting for it"]
 pub struct ReceiveRequest<V> {
     key: Option<Key>,
-    communicator: Communicator,
+    /// There until the request is over.
+    communicator: Option<Communicator>,
     selector: Selector,
     capacity: u64,
     of: PhantomData<fn() -> V>,
@@ -159,7 +160,7 @@ impl<V> fmt::Debug for ReceiveRequest<V> {
 impl<V> Drop for ReceiveRequest<V> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.communicator.shared.dropped.push(DroppedHandle::Receive(key));
+            self.handle().shared.dropped.push(DroppedHandle::Receive(key));
         }
     }
 }
@@ -175,7 +176,7 @@ impl<V> sealed::Sealed for ReceiveRequest<V> {
     }
 
     fn layer(&self) -> u64 {
-        self.communicator.shared.layer
+        self.handle().shared.layer
     }
 
     fn peer(&self) -> Option<Rank> {
@@ -183,15 +184,23 @@ impl<V> sealed::Sealed for ReceiveRequest<V> {
     }
 
     fn communicator(&self) -> Option<&Communicator> {
-        Some(&self.communicator)
+        Some(self.handle())
     }
 }
 
 impl<V> Pending for ReceiveRequest<V> {}
 
+impl<V> ReceiveRequest<V> {
+    #[inline(always)]
+    fn handle(&self) -> &Communicator {
+        self.communicator.as_ref().expect("a request has its communicator until it is over")
+    }
+}
+
 impl<V: Element> ReceiveRequest<V> {
-    pub(crate) fn new(communicator: &Communicator, selector: Selector, key: Key, capacity: u64) -> Self {
-        Self { key: Some(key), communicator: communicator.clone(), selector, capacity, of: PhantomData }
+    #[inline(always)]
+    pub(crate) fn new(communicator: Communicator, selector: Selector, key: Key, capacity: u64) -> Self {
+        Self { key: Some(key), communicator: Some(communicator), selector, capacity, of: PhantomData }
     }
 
     fn key(&self) -> Key {
@@ -206,9 +215,9 @@ impl<V: Element> ReceiveRequest<V> {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(Vec<V>, Status), MessageError> {
-        check(endpoint, self.communicator.shared.layer)?;
+        check(endpoint, self.handle().shared.layer)?;
         let expected = (ElementType::of::<V>(), self.capacity);
-        let (communicator, key) = (&self.communicator, self.key());
+        let (communicator, key) = (self.handle(), self.key());
         let values = communicator.finish_values(endpoint, self.selector, key, expected);
         // A receive that is not over goes with this.
         let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
@@ -221,29 +230,42 @@ impl<V: Element> ReceiveRequest<V> {
     /// # Errors
     /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is
     /// lost then.
+    #[inline]
     pub fn wait_into<T: Transport, S: HasLayer<Messages>>(
         mut self,
         endpoint: &mut Endpoint<T, S>,
         values: &mut [V],
     ) -> Result<Status, MessageError> {
-        check(endpoint, self.communicator.shared.layer)?;
-        let (out, expected) = (values.as_mut_bytes(), (ElementType::of::<V>(), self.capacity));
-        let (communicator, key) = (&self.communicator, self.key());
-        if let Some(info) = endpoint.layer_unscheduled::<Messages>().machine.take_copied(key, out) {
+        check(endpoint, self.handle().shared.layer)?;
+        let (out, layer) = (values.as_mut_bytes(), endpoint.layer_unscheduled::<Messages>());
+        if let Some(info) = layer.machine.take_copied(self.key(), out) {
             self.key = None;
-            return Ok(self.communicator.status(info));
+            let status = self.handle().status(info);
+            layer.take_back(self.communicator.take());
+            return Ok(status);
         }
-        let mut read = 0;
+        self.wait_until_there(endpoint, out)
+    }
+
+    /// The same, of a message that has not come, is long, or cannot be received.
+    #[inline(never)]
+    fn wait_until_there<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+        out: &mut [u8],
+    ) -> Result<Status, MessageError> {
+        let expected = (ElementType::of::<V>(), self.capacity);
+        let (communicator, key, mut read) = (self.handle(), self.key(), 0);
         let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |endpoint| {
             Communicator::read_lent(endpoint, key, out, &mut read)
         })?;
         self.key = None;
         if taken.info.len > out.len() as u64 {
             let (given, needed) = (out.len() as u64, taken.info.len);
-            self.communicator.give_back(endpoint, taken);
+            self.handle().give_back(endpoint, taken);
             return Err(MessageError::Length { given, needed });
         }
-        Ok(self.communicator.copy_out(endpoint, taken, out, read))
+        Ok(self.handle().copy_out(endpoint, taken, out, read))
     }
 
     /// Serves what has arrived; what the receive has come to, or the request if it is still under way. Does not
@@ -255,7 +277,7 @@ impl<V: Element> ReceiveRequest<V> {
         self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Result<(Vec<V>, Status), MessageError>, Self> {
-        if let Err(error) = check(endpoint, self.communicator.shared.layer) {
+        if let Err(error) = check(endpoint, self.handle().shared.layer) {
             return Ok(Err(error));
         }
         serve_for(endpoint, &[&self]);
@@ -271,7 +293,7 @@ impl<V: Element> ReceiveRequest<V> {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Option<Self>, MessageError> {
-        check(endpoint, self.communicator.shared.layer)?;
+        check(endpoint, self.handle().shared.layer)?;
         let key = self.key();
         endpoint.layer_mut::<Messages>().machine.cancel(key);
         if self.selector.source != ANY {

@@ -3,6 +3,7 @@
 use super::Machine;
 use super::control::{Control, Credit, Envelope, Part, Read};
 use super::peers::Advert;
+use super::receive::Transfer;
 use super::sending::{Body, Grant, Stage};
 use crate::config::Protocol;
 use am_core::layer::Progress;
@@ -240,13 +241,14 @@ impl Machine {
     /// Asks for more of a message.
     fn request_reads<W: Wire>(&mut self, to: u32, key: Key, wire: &mut W) -> Result<Served, W::Error> {
         while let Some(receive) = self.receives.get_mut(key)
-            && let Some(reading) = &mut receive.reading
-            && reading.asked < receive.len
+            && let whole = receive.len
+            && let Transfer { reading: Some(reading), staged, .. } = receive.transfer()
+            && reading.asked < whole
             && reading.under_way < READS
         {
-            let most = wire.longest_read(to, receive.staged.is_some());
-            let len = (receive.len - reading.asked).min(u64::from(most)) as u32;
-            let offset = receive.staged.map(|block| block.offset + reading.asked);
+            let most = wire.longest_read(to, staged.is_some());
+            let len = (whole - reading.asked).min(u64::from(most)) as u32;
+            let offset = staged.map(|block| block.offset + reading.asked);
             let read = Read { send: reading.send, receive: key, at: reading.asked, len, offset };
             attempt!(wire.read(to, &read));
             reading.asked += u64::from(len);

@@ -4,7 +4,7 @@ use super::advance::Item;
 use super::chains::Selector;
 use super::control::Control;
 use super::peers::{Advert, Pair};
-use super::receiving::{Receive, Stage};
+use super::receive::{Receive, Stage};
 use super::sending::{Grant, Stage as Sending};
 use super::{LARGEST_TAG, Machine};
 use am_core::slab::Key;
@@ -85,7 +85,7 @@ impl Machine {
         let place = self.place(key)?;
         let block = self.staging.take(capacity)?;
         let receive = self.receive_mut(key);
-        (receive.staged, receive.advertised) = (Some(block), true);
+        (receive.transfer().staged, receive.advertised) = (Some(block), true);
         self.peers[peer].adverts += 1;
         let (seen, offset) = (self.pairs[pair].expected, block.offset);
         let Selector { context, tag, .. } = selector;
@@ -97,19 +97,21 @@ impl Machine {
         let receive = self.receive_mut(key);
         let source = receive.selector.source;
         receive.advertised = false;
-        let block = receive.staged.take();
+        let block = receive.take_staged();
         block.into_iter().for_each(|block| self.staging.give_back(block));
         let peer = self.peer(source);
         self.peers[peer].adverts -= 1;
     }
 
     /// The advertised receive that the next message with a tag to a peer is for.
+    #[inline(always)]
     pub(super) fn take_advert(&mut self, pair: usize, tag: u32) -> Option<Advert> {
-        let Pair { adverts, peer, .. } = &mut self.pairs[pair];
-        if adverts.is_empty() {
-            return None;
-        }
-        let peer = *peer as usize;
+        if self.pairs[pair].adverts.is_empty() { None } else { self.take_one_advert(pair, tag) }
+    }
+
+    #[inline(never)]
+    fn take_one_advert(&mut self, pair: usize, tag: u32) -> Option<Advert> {
+        let peer = self.pairs[pair].peer as usize;
         let taken = self.pairs[pair].take_advert(tag);
         self.peers[peer].advertised -= u32::from(taken.is_some());
         taken
@@ -260,7 +262,7 @@ impl Machine {
         #[cfg(test)]
         self.history.push(super::model::Event::Cancelled(key));
         let receive = self.receive_mut(key);
-        let (block, wanted) = (receive.staged.take(), receive.wanted);
+        let (block, wanted) = (receive.take_staged(), receive.wanted);
         receive.stage = Stage::Cancelled;
         block.into_iter().for_each(|block| self.staging.give_back(block));
         if !wanted {

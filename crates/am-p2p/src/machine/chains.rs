@@ -22,6 +22,7 @@ pub(crate) struct Selector {
 
 impl Selector {
     /// How many wildcards there are, as a number from 0 (none) to 3 (both).
+    #[inline(always)]
     pub(crate) fn class(self) -> usize {
         usize::from(self.source == ANY) + 2 * usize::from(self.tag == ANY)
     }
@@ -37,6 +38,7 @@ impl Selector {
 
     /// A number that differs where keys do, nearly always: the multiplier is that of Steele, Lea and Flood's
     /// SplitMix64 (2014).
+    #[inline(always)]
     fn hash(self) -> u64 {
         let mixed = (u64::from(self.context) << 32 | u64::from(self.source)) ^ u64::from(self.tag).rotate_left(20);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,7 +52,8 @@ struct Node {
     entry: Key,
     before: u32,
     behind: u32,
-    used: bool,
+    /// Its bucket, or [`NONE`] while it is in no chain.
+    bucket: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,52 +97,58 @@ impl Chains {
         self.len
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(selector: Selector, entry: Key) -> usize {
         entry.index() as usize * 4 + selector.class()
     }
 
-    #[inline]
+    #[inline(always)]
     fn bucket(&self, selector: Selector) -> usize {
         selector.hash() as usize & (self.buckets.len() - 1)
     }
 
     /// Adds an entry at the end of its key.
+    #[inline]
     pub(crate) fn push(&mut self, selector: Selector, entry: Key) {
-        if self.len >= self.buckets.len() {
-            self.grow();
-        }
         let place = Self::place(selector, entry);
-        if self.nodes.len() <= place {
-            let unused = Node { selector, entry, before: NONE, behind: NONE, used: false };
-            self.nodes.resize(place + 4 - place % 4, unused);
+        if self.len >= self.buckets.len() || self.nodes.len() <= place {
+            self.grow(place, selector, entry);
         }
-        self.nodes[place] = Node { selector, entry, before: NONE, behind: NONE, used: true };
-        self.append(place as u32);
+        self.append(place as u32, selector, entry);
         self.len += 1;
         self.classes[place % 4] += 1;
     }
 
-    fn append(&mut self, place: u32) {
-        let bucket = self.bucket(self.nodes[place as usize].selector);
-        let last = std::mem::replace(&mut self.buckets[bucket].last, place);
-        self.nodes[place as usize].before = last;
-        self.nodes[place as usize].behind = NONE;
-        if last == NONE {
-            self.buckets[bucket].first = place;
+    #[inline(always)]
+    fn append(&mut self, place: u32, selector: Selector, entry: Key) {
+        let bucket = self.bucket(selector);
+        let chain = &mut self.buckets[bucket];
+        let before = std::mem::replace(&mut chain.last, place);
+        if before == NONE {
+            chain.first = place;
         } else {
-            self.nodes[last as usize].behind = place;
+            self.nodes[before as usize].behind = place;
         }
+        self.nodes[place as usize] = Node { selector, entry, before, behind: NONE, bucket: bucket as u32 };
     }
 
-    fn grow(&mut self) {
+    /// Makes room for one entry more, at a place.
+    #[cold]
+    fn grow(&mut self, place: usize, selector: Selector, entry: Key) {
+        if self.nodes.len() <= place {
+            let unused = Node { selector, entry, before: NONE, behind: NONE, bucket: NONE };
+            self.nodes.resize(place + 4 - place % 4, unused);
+        }
+        if self.len < self.buckets.len() {
+            return;
+        }
         let old = std::mem::take(&mut self.buckets);
         self.buckets = vec![EMPTY; old.len() * 2];
         for bucket in old {
             let mut place = bucket.first;
             while place != NONE {
-                let behind = self.nodes[place as usize].behind;
-                self.append(place);
+                let Node { selector, entry, behind, .. } = self.nodes[place as usize];
+                self.append(place, selector, entry);
                 place = behind;
             }
         }
@@ -168,12 +177,14 @@ impl Chains {
     }
 
     /// Removes an entry from a key that it was added to.
+    #[inline]
     pub(crate) fn remove(&mut self, selector: Selector, entry: Key) {
         let place = Self::place(selector, entry);
-        let Some(node) = self.nodes.get_mut(place).filter(|node| node.used && node.entry == entry) else { return };
-        node.used = false;
-        let Node { before, behind, .. } = *node;
-        let bucket = self.bucket(selector);
+        let Some(node) = self.nodes.get_mut(place).filter(|node| node.bucket != NONE && node.entry == entry)
+        else {
+            return;
+        };
+        let (Node { before, behind, .. }, bucket) = (*node, std::mem::replace(&mut node.bucket, NONE) as usize);
         if before == NONE {
             self.buckets[bucket].first = behind;
         } else {

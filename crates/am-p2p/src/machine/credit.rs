@@ -14,7 +14,7 @@ impl Peer {
 
 impl Machine {
     /// Learns how much of its messages a peer has taken. Whether that can be.
-    #[inline]
+    #[inline(always)]
     pub(super) fn accept_credit(&mut self, peer: usize, credit: Credit) -> bool {
         let state = &mut self.peers[peer];
         let more = credit.since(state.returned);
@@ -36,7 +36,7 @@ impl Machine {
     }
 
     /// The credit for a message to a peer, which knows it then.
-    #[inline]
+    #[inline(always)]
     pub(super) fn attach_credit(&mut self, peer: usize) -> Credit {
         let window = self.window.messages;
         let state = &mut self.peers[peer];
@@ -68,7 +68,7 @@ impl Machine {
     }
 
     /// A message of a peer has left this rank's memory for unexpected ones.
-    #[inline]
+    #[inline(always)]
     pub(super) fn consume(&mut self, peer: usize, units: u32) {
         let window = self.window;
         let state = &mut self.peers[peer];
@@ -76,8 +76,13 @@ impl Machine {
         state.consumed.units = state.consumed.units.wrapping_add(units);
         let unreported = state.consumed.since(state.reported);
         if state.short || unreported.messages >= window.messages / 2 || unreported.units >= window.units / 2 {
-            state.due = true;
-            self.mark_ready(peer);
+            self.report_consumed(peer);
         }
+    }
+
+    #[inline(never)]
+    fn report_consumed(&mut self, peer: usize) {
+        self.peers[peer].due = true;
+        self.mark_ready(peer);
     }
 }

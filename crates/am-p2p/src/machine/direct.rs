@@ -3,7 +3,7 @@
 
 use super::chains::{ANY, Selector};
 use super::control::{Envelope, KIND};
-use super::receiving::MessageInfo;
+use super::receive::{MessageInfo, SHORT_MESSAGE, Short, copy_short, short_of};
 use super::{BYTES, Failure, Machine};
 use am_core::Payload;
 use am_core::slab::Key;
@@ -32,7 +32,8 @@ pub(super) struct Direct {
     capacity: u64,
     info: MessageInfo,
     failure: Option<Failure>,
-    /// The bytes of its message, and perhaps others behind them.
+    /// The bytes of its message if they are few, with others behind them, or else.
+    short: Short,
     bytes: Vec<u8>,
 }
 
@@ -108,16 +109,16 @@ impl Machine {
         } else {
             None
         };
-        if direct.failure.is_none() {
-            if direct.bytes.len() < len {
-                direct.bytes.resize(len, 0);
-            }
-            payload.copy_to(&mut direct.bytes[..len]);
+        if direct.failure.is_none() && len <= SHORT_MESSAGE {
+            direct.short = short_of(payload);
+        } else if direct.failure.is_none() {
+            direct.bytes.resize(len, 0);
+            payload.copy_to(&mut direct.bytes);
         }
     }
 
     /// Looks at the receive, which is over if its message is here; `out` has room for all that it takes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_direct(&mut self, out: &mut [u8]) -> Found {
         let direct = &mut self.direct;
         match direct.stage {
@@ -126,7 +127,10 @@ impl Machine {
                 let (info, failure) = (direct.info, direct.failure);
                 if failure.is_none() {
                     let len = info.len as usize;
-                    out[..len].copy_from_slice(&direct.bytes[..len]);
+                    match &mut out[..len] {
+                        out if len <= SHORT_MESSAGE => copy_short(&direct.short, out),
+                        out => out.copy_from_slice(&direct.bytes[..len]),
+                    }
                 }
                 Found::Message(info, failure)
             }

@@ -1,7 +1,7 @@
 //! Lost peers and freed communicators: what ends then, and how.
 
 use super::chains::{ANY, Selector};
-use super::receiving::Stage;
+use super::receive::Stage;
 use super::unexpected::Content;
 use super::{Failure, Machine};
 use crate::error::{AskedTag, MessageError};
@@ -36,7 +36,7 @@ impl Machine {
                 self.sent(key);
             }
         }
-        let of = |receive: &super::receiving::Receive| match receive.stage {
+        let of = |receive: &super::receive::Receive| match receive.stage {
             Stage::Posted => receive.selector.source == rank,
             Stage::Moving | Stage::Retiring => receive.from == rank,
             Stage::Done | Stage::Cancelled => false,
@@ -73,7 +73,7 @@ impl Machine {
         if !retiring {
             let receive = self.receive_mut(key);
             receive.failure.get_or_insert(failure);
-            receive.lent = None;
+            receive.take_lent();
         }
         self.finish(key);
     }

@@ -106,7 +106,7 @@ impl Draw<'_> {
     fn offset(&mut self) -> u64 {
         let mut limits = vec![0, SEGMENT, SEGMENT + 64, u64::MAX, u64::MAX - 1000];
         limits.extend(
-            self.victim().receives.iter().filter_map(|(_, receive)| receive.staged.map(|block| block.offset)),
+            self.victim().receives.iter().filter_map(|(_, receive)| receive.staged().map(|block| block.offset)),
         );
         self.near(&limits)
     }
@@ -114,7 +114,7 @@ impl Draw<'_> {
     /// A part, mostly where it belongs.
     fn part(&mut self) -> (Part, Vec<u8>, Option<u64>) {
         let receive = self.receive_key();
-        let (begun, of) = self.victim().receives.get(receive).map_or((0, None), |of| (of.arrived, of.staged));
+        let (begun, of) = self.victim().receives.get(receive).map_or((0, None), |of| (of.arrived(), of.staged()));
         let at = if self.play.below(3) == 0 { self.len() } else { begun };
         let envelope = if self.play.below(3) == 0 { Some((self.envelope(), self.len())) } else { None };
         let bytes = vec![3; self.one_of(&[0, 1, 64, 300, 2000])];

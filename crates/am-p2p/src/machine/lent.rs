@@ -8,7 +8,7 @@
 
 use super::control::{Control, Credit, Offer};
 use super::place::place_of;
-use super::receiving::Stage;
+use super::receive::Stage;
 use super::{Machine, Wire};
 use crate::config::Protocol;
 use am_core::slab::Key;
@@ -71,20 +71,20 @@ impl Machine {
         }
         self.unread.push_back(key);
         let receive = self.receive_mut(key);
-        (receive.stage, receive.lent) = (Stage::Moving, Some((send, lent)));
+        (receive.stage, receive.transfer().lent) = (Stage::Moving, Some((send, lent)));
         true
     }
 
     /// The message of a receive that a call may read into its buffer.
     pub(crate) fn readable(&self, key: Key) -> Option<Readable> {
-        let has_place = self.receives.get(key)?.place.is_some();
+        let has_place = self.receives.get(key)?.has_place();
         self.lent_to(key).filter(|_| !has_place)
     }
 
     /// The message of a receive that lies in its sender's memory.
     fn lent_to(&self, key: Key) -> Option<Readable> {
         let receive = self.receives.get(key).filter(|receive| receive.stage == Stage::Moving)?;
-        receive.lent.map(|(_, lent)| Readable { from: receive.from, len: receive.len, lent })
+        receive.lent().map(|(_, lent)| Readable { from: receive.from, len: receive.len, lent })
     }
 
     /// A call reads a message from now on, to its end or until it says [`Machine::cannot_read`].
@@ -96,7 +96,7 @@ impl Machine {
     /// [`Machine::send_later`]; `None` where it is queued behind others.
     pub(crate) fn has_read(&mut self, key: Key) -> Option<(u32, Control, Credit)> {
         let receive = self.receives.get_mut(key)?;
-        let ((send, _), from) = (receive.lent.take()?, receive.from);
+        let ((send, _), from) = (receive.take_lent()?, receive.from);
         self.counts.ack += 1;
         self.finish(key);
         let (peer, ack) = (self.peer(from), Control::Ack { send });
@@ -121,8 +121,9 @@ impl Machine {
         let Some(receive) = self.receives.get_mut(key).filter(|receive| receive.stage == Stage::Moving) else {
             return;
         };
-        let (Some((send, _)), from) = (receive.lent.take(), receive.from) else { return };
-        (receive.place, receive.arrived) = (None, 0);
+        let (Some((send, _)), from) = (receive.take_lent(), receive.from) else { return };
+        let transfer = receive.transfer();
+        (transfer.place, transfer.arrived) = (None, 0);
         let peer = self.peer(from);
         if refused {
             self.peers[peer].readable = Some(false);
@@ -133,7 +134,7 @@ impl Machine {
     /// Nobody is going to read a message: its sender hears that it is let go. Whether it was one that may be read.
     pub(super) fn leave_unread(&mut self, key: Key) -> bool {
         let Some(receive) = self.receives.get_mut(key) else { return false };
-        let (Some((send, _)), from) = (receive.lent.take(), receive.from) else { return false };
+        let (Some((send, _)), from) = (receive.take_lent(), receive.from) else { return false };
         self.begin_reading(key);
         let peer = self.peer(from);
         self.queue_control(peer, Control::Refuse { send, freed: false });
@@ -161,12 +162,11 @@ impl Machine {
     /// Reads a part of a message into memory of its own.
     fn read_part<W: Wire>(&mut self, key: Key, wire: &mut W) {
         let Some(receive) = self.receives.get_mut(key) else { return };
-        let (Some((_, lent)), from, at, make) = (receive.lent, receive.from, receive.arrived, receive.make) else {
-            return;
-        };
-        let len = usize::try_from(receive.len).ok();
+        let (from, len) = (receive.from, usize::try_from(receive.len).ok());
+        let transfer = receive.transfer();
+        let (Some((_, lent)), at, make) = (transfer.lent, transfer.arrived, transfer.make) else { return };
         let made = |len| make.and_then(|make| make(len)).or_else(|| place_of::<u8>(len));
-        let Some(mut place) = receive.place.take().or_else(|| len.and_then(made)) else {
+        let Some(mut place) = transfer.place.take().or_else(|| len.and_then(made)) else {
             // There is no memory, or there is some of the segment.
             return self.cannot_read(key, false);
         };
@@ -175,8 +175,8 @@ impl Machine {
         let (end, over) = (part.end, part.end == bytes.len());
         match wire.read_lent(from, &lent, at, &mut bytes[part]) {
             Ok(()) => {
-                let receive = self.receive_mut(key);
-                (receive.place, receive.arrived) = (Some(place), end as u64);
+                let transfer = self.receive_mut(key).transfer();
+                (transfer.place, transfer.arrived) = (Some(place), end as u64);
                 if over {
                     self.begin_reading(key);
                     if let Some((to, ack, _)) = self.has_read(key) {
@@ -198,6 +198,6 @@ impl Machine {
     /// The messages of receives that lie in their senders' memory.
     #[cfg(test)]
     pub(super) fn lent_to_receives(&self) -> Vec<(u32, Lent)> {
-        self.receives.iter().filter_map(|(_, receive)| Some((receive.from, receive.lent?.1))).collect()
+        self.receives.iter().filter_map(|(_, receive)| Some((receive.from, receive.lent()?.1))).collect()
     }
 }

@@ -7,6 +7,7 @@
 //! | `control` | the messages of the protocols |
 //! | `peers` | what is known of a peer and of a peer in a communicator: credit, numbers, advertisements |
 //! | `sending` | messages on their way out: eager, announced, written |
+//! | `receive` | what a receive asks for, and what has come for it |
 //! | `receiving` | receives, and how they meet messages |
 //! | `direct` | the receive of a blocking call that is the only one |
 //! | `unexpected` | messages that nobody has asked for yet |
@@ -43,6 +44,7 @@ mod lent;
 mod model;
 mod peers;
 mod place;
+mod receive;
 mod receiving;
 #[cfg(test)]
 mod scenarios;
@@ -56,7 +58,7 @@ pub(crate) use control::{Control, Credit, Envelope, Part, Read};
 pub(crate) use direct::Found;
 pub(crate) use lent::{PIECE, Readable};
 pub(crate) use place::{place_of, values_in};
-pub(crate) use receiving::{MessageInfo, Taken};
+pub(crate) use receive::{MessageInfo, Taken};
 pub(crate) use sending::Mode;
 pub(crate) use staging::Block;
 
@@ -67,7 +69,7 @@ use am_core::transport::Lender;
 use chains::Chains;
 use direct::Direct;
 use peers::{Context, Pair, Peer};
-use receiving::Receive;
+use receive::Receive;
 use sending::Send;
 use staging::Staging;
 use std::collections::{HashMap, VecDeque};
@@ -275,18 +277,28 @@ impl Machine {
     /// The place of a peer in a communicator, of which a message or advertisement of the peer has come; `None`,
     /// and the peer is faulty, if it is no member, or has named more communicators that this rank has not made yet
     /// than it can have messages under way.
-    #[inline]
+    #[inline(always)]
     fn pair_of_arrival(&mut self, context: u32, rank: u32) -> Option<usize> {
         let name = u64::from(context) << 32 | u64::from(rank);
-        if self.last_pair.0 != name && !self.pair_of.contains_key(&name) {
-            self.admit_pair(context, rank)?;
-        }
-        let pair = self.pair(context, rank);
-        if self.peers[self.pairs[pair].peer as usize].is_faulty() {
+        let pair = if self.last_pair.0 == name {
+            self.last_pair.1 as usize
+        } else {
+            self.pair_of_another_arrival(context, rank)?
+        };
+        let peer = &self.peers[self.pairs[pair].peer as usize];
+        if peer.gone.is_some() && peer.is_faulty() {
             self.ignore();
             return None;
         }
         Some(pair)
+    }
+
+    #[inline(never)]
+    fn pair_of_another_arrival(&mut self, context: u32, rank: u32) -> Option<usize> {
+        if !self.pair_of.contains_key(&(u64::from(context) << 32 | u64::from(rank))) {
+            self.admit_pair(context, rank)?;
+        }
+        Some(self.find_pair(context, rank))
     }
 
     #[cold]
@@ -346,12 +358,15 @@ impl Machine {
     }
 
     /// The place of a peer in a communicator.
-    #[inline]
+    #[inline(always)]
     fn pair(&mut self, context: u32, rank: u32) -> usize {
         let name = u64::from(context) << 32 | u64::from(rank);
-        if self.last_pair.0 == name {
-            return self.last_pair.1 as usize;
-        }
+        if self.last_pair.0 == name { self.last_pair.1 as usize } else { self.find_pair(context, rank) }
+    }
+
+    #[inline(never)]
+    fn find_pair(&mut self, context: u32, rank: u32) -> usize {
+        let name = u64::from(context) << 32 | u64::from(rank);
         let next = self.pairs.len() as u32;
         let index = *self.pair_of.entry(name).or_insert(next);
         if index == next {

@@ -1,7 +1,7 @@
 //! Random programs on a random network, compared with what matching means: lists that are searched from their
 //! beginning.
 
-use super::receiving::MessageInfo;
+use super::receive::MessageInfo;
 use super::*;
 use crate::config::Protocol;
 use am_core::Payload;

@@ -2,42 +2,18 @@
 
 use super::advance::Item;
 use super::chains::Selector;
-use super::control::{Control, Credit, Envelope, KIND, Offer, Part, SHORT};
+use super::control::{Control, Credit, Envelope, Offer, Part, SHORT};
 use super::peers::OutOfOrder;
-use super::place::{MakePlace, Place};
+use super::place::MakePlace;
+use super::receive::{Bytes, MessageInfo, Reading, Receive, SHORT_MESSAGE, Stage, Taken, copy_short, short_of};
 use super::sending::units;
 use super::staging::Block;
 use super::unexpected::Content;
-use super::{BYTES, Failure, LARGEST_TAG, Machine, zeroes};
+use super::{Failure, LARGEST_TAG, Machine, zeroes};
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::slab::Key;
-use am_core::transport::Lent;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It has met no message.
-    Posted,
-    /// Its message is being written or read.
-    Moving,
-    /// Its message is here; the sender is asked to retire the advertisement.
-    Retiring,
-    /// Over.
-    Done,
-    /// Over, without a message.
-    Cancelled,
-}
-
-/// A message that is read: what of it has been asked for, and how many requests are under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    pub(super) send: Key,
-    pub(super) asked: u64,
-    pub(super) under_way: u32,
-}
-
-/// Bytes of a message that needs no buffer of its own at most.
-const SHORT_MESSAGE: usize = 32;
+use am_core::zerocopy::IntoBytes;
 
 /// What to do with a message that has come.
 enum Arrival {
@@ -49,91 +25,8 @@ enum Arrival {
     Refused,
 }
 
-/// A receive.
-#[derive(Debug)]
-pub(crate) struct Receive {
-    pub(super) selector: Selector,
-    kind: u32,
-    pub(super) capacity: u64,
-    order: u64,
-    pub(super) stage: Stage,
-    /// Its message.
-    pub(super) from: u32,
-    tag: u32,
-    sent_kind: u32,
-    pub(super) len: u64,
-    /// Bytes of it that have come.
-    pub(super) arrived: u64,
-    /// Whether the length is known and the end has been reported.
-    pub(super) ended: bool,
-    pub(super) bytes: Vec<u8>,
-    /// The bytes of a message that is so short that it needs no buffer, if it is one.
-    short: [u8; SHORT_MESSAGE],
-    is_short: bool,
-    pub(super) staged: Option<Block>,
-    pub(super) advertised: bool,
-    pub(super) cancelling: bool,
-    pub(super) reading: Option<Reading>,
-    /// What its message is called at its sender, and where it lies, while it may be read there.
-    pub(super) lent: Option<(Key, Lent)>,
-    /// Memory that it is read into while no call waits for it that has some, and what makes this.
-    pub(super) place: Option<Box<dyn Place>>,
-    pub(super) make: Option<MakePlace>,
-    pub(super) wanted: bool,
-    pub(super) failure: Option<Failure>,
-}
-
-impl Receive {
-    /// Takes a message's envelope, and notes why it cannot be received if so.
-    #[inline]
-    fn take(&mut self, from: u32, envelope: &Envelope, len: u64) {
-        let kind = envelope.kind & KIND;
-        (self.from, self.tag, self.len, self.sent_kind) = (from, envelope.tag, len, kind);
-        if self.failure.is_some() {
-            return;
-        }
-        if self.kind != BYTES && self.kind != kind {
-            self.failure = Some(Failure::WrongType(kind));
-        } else if len > self.capacity {
-            self.failure = Some(Failure::Truncated);
-        }
-    }
-
-    fn info(&self) -> MessageInfo {
-        MessageInfo { from: self.from, tag: self.tag, len: self.len, kind: self.sent_kind }
-    }
-
-    fn is_over(&self) -> bool {
-        match self.stage {
-            Stage::Done | Stage::Cancelled => true,
-            // Its communicator was freed.
-            Stage::Posted | Stage::Moving | Stage::Retiring => self.failure == Some(Failure::Freed),
-        }
-    }
-}
-
-/// An envelope: who sent it, with which tag, how long it is, and the type of its elements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MessageInfo {
-    pub(crate) from: u32,
-    pub(crate) tag: u32,
-    pub(crate) len: u64,
-    pub(crate) kind: u32,
-}
-
-/// A receive that is over.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) info: MessageInfo,
-    pub(crate) cancelled: bool,
-    pub(crate) failure: Option<Failure>,
-    /// The bytes, unless they are in the segment, or were read into memory of their own.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) staged: Option<Block>,
-    pub(crate) place: Option<Box<dyn Place>>,
-}
-
 impl Machine {
+    #[inline(always)]
     pub(super) fn new_receive(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
         self.orders += 1;
         let receive = Receive {
@@ -146,26 +39,33 @@ impl Machine {
             tag: selector.tag,
             sent_kind: kind,
             len: 0,
-            arrived: 0,
-            ended: false,
-            bytes: Vec::new(),
-            short: [0; SHORT_MESSAGE],
-            is_short: false,
-            staged: None,
+            bytes: Bytes::Buffer(Vec::new()),
             advertised: false,
             cancelling: false,
-            reading: None,
-            lent: None,
-            place: None,
-            make: None,
             wanted: true,
             failure: None,
+            far: None,
         };
         self.receives.insert(receive)
     }
 
     /// Asks for a message of at most `capacity` bytes.
+    #[inline(always)]
     pub(crate) fn post(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
+        let meets = self.direct.is_waiting() || !self.unexpected.is_empty() || self.endings != 0;
+        if meets || capacity > self.eager || selector.class() != 0 {
+            return self.post_any(selector, kind, capacity);
+        }
+        let key = self.new_receive(selector, kind, capacity);
+        #[cfg(test)]
+        self.history.push(super::model::Event::Posted(key, selector));
+        self.posted.push(selector, key);
+        key
+    }
+
+    /// The same, of a receive that may meet a message at once, be advertised, or have wildcards.
+    #[inline(never)]
+    fn post_any(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
         if self.direct.is_waiting() {
             self.post_direct();
         }
@@ -196,7 +96,7 @@ impl Machine {
     /// Says what memory for the message of a receive is made of, where it is read while no call waits for it.
     pub(crate) fn set_make(&mut self, key: Key, make: MakePlace) {
         if let Some(receive) = self.receives.get_mut(key) {
-            receive.make = Some(make);
+            receive.transfer().make = Some(make);
         }
     }
 
@@ -222,7 +122,7 @@ impl Machine {
 
     /// Accounts for a message, and whether its turn has come. A peer that sends more than its credit permits is
     /// faulty.
-    #[inline]
+    #[inline(always)]
     fn accept_sequence(&mut self, pair: usize, envelope: &Envelope, units: u32) -> Arrival {
         let state = &mut self.pairs[pair];
         let peer = &mut self.peers[state.peer as usize];
@@ -261,7 +161,7 @@ impl Machine {
     }
 
     /// Looks at what has come before its turn, and releases what waited for the last wildcard.
-    #[inline]
+    #[inline(always)]
     fn after_arrival(&mut self, pair: usize, from: u32) {
         if !self.pairs[pair].out_of_order.is_empty() {
             self.deliver_held(pair, from);
@@ -293,7 +193,7 @@ impl Machine {
     }
 
     /// A message has come in one piece.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_eager(&mut self, from: u32, envelope: Envelope, credit: Credit, payload: &Payload<'_>) {
         let Some(pair) = self.pair_of_arrival(envelope.context, from) else { return };
         let peer = self.pairs[pair].peer as usize;
@@ -334,13 +234,19 @@ impl Machine {
     }
 
     /// The receive that a message is for.
-    #[inline]
+    #[inline(always)]
     fn find_posted(&self, from: u32, envelope: &Envelope) -> Option<Key> {
         let Envelope { context, tag, .. } = *envelope;
         let exact = Selector { context, source: from, tag };
         if self.posted.len() == self.posted.of_class(0) {
             return self.posted.first(exact);
         }
+        self.find_any(exact)
+    }
+
+    /// The same, where receives with wildcards are posted, too.
+    #[inline(never)]
+    fn find_any(&self, exact: Selector) -> Option<Key> {
         let selectors = exact.matching();
         let classes = (0..4).filter(|class| self.posted.of_class(*class) != 0);
         let found = classes.filter_map(|class| self.posted.first(selectors[class]));
@@ -375,7 +281,7 @@ impl Machine {
         receive.failure.is_none()
     }
 
-    #[inline]
+    #[inline(always)]
     fn eager_now(&mut self, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
         let len = payload.len() as u64;
         #[cfg(test)]
@@ -388,16 +294,11 @@ impl Machine {
     }
 
     /// An eager message has come that no blocking call waits for as the only receive.
+    #[inline]
     fn eager_posted(&mut self, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
         let len = payload.len() as u64;
         let Some(key) = self.find_posted(from, &envelope) else {
-            if self.is_freed(envelope.context) {
-                return self.consume(peer, units(len));
-            }
-            let mut bytes = self.buffer();
-            bytes.resize(payload.len(), 0);
-            payload.copy_to(&mut bytes);
-            return self.store(from, envelope, len, Content::Here(bytes));
+            return self.eager_unexpected(peer, from, envelope, payload);
         };
         let Self { receives, pool, .. } = self;
         let receive = receives.get_mut(key).expect("a posted receive has its entry");
@@ -409,13 +310,12 @@ impl Machine {
         receive.take(from, &envelope, len);
         receive.stage = Stage::Done;
         if receive.failure.is_none() && len <= SHORT_MESSAGE as u64 {
-            payload.copy_to(&mut receive.short[..len as usize]);
-            receive.is_short = true;
+            receive.bytes = Bytes::Short(short_of(payload));
         } else if receive.failure.is_none() {
             let mut bytes = pool.pop().unwrap_or_default();
             bytes.resize(payload.len(), 0);
             payload.copy_to(&mut bytes);
-            receive.bytes = bytes;
+            receive.bytes = Bytes::Buffer(bytes);
         }
         let selector = receive.selector;
         self.posted.remove(selector, key);
@@ -423,8 +323,22 @@ impl Machine {
         self.consume(peer, units(len));
     }
 
+    /// An eager message has come that nobody has asked for.
+    #[inline(never)]
+    fn eager_unexpected(&mut self, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
+        let len = payload.len() as u64;
+        if self.is_freed(envelope.context) {
+            return self.consume(peer, units(len));
+        }
+        let mut bytes = self.buffer();
+        bytes.resize(payload.len(), 0);
+        payload.copy_to(&mut bytes);
+        self.store(from, envelope, len, Content::Here(bytes));
+    }
+
     /// An eager message has come for a receive with wildcards, or one that its sender or its communicator knows
     /// of.
+    #[inline(never)]
     fn eager_known(&mut self, key: Key, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
         let len = payload.len() as u64;
         let advertised = self.receive_mut(key).advertised;
@@ -433,9 +347,9 @@ impl Machine {
             let mut bytes = self.buffer();
             bytes.resize(payload.len(), 0);
             payload.copy_to(&mut bytes);
-            self.receive_mut(key).bytes = bytes;
+            self.receive_mut(key).bytes = Bytes::Buffer(bytes);
         }
-        let block = self.receive_mut(key).staged.take();
+        let block = self.receive_mut(key).take_staged();
         block.into_iter().for_each(|block| self.staging.give_back(block));
         self.consume(peer, units(len));
         if advertised && self.config.protocol == Protocol::ReceiverInitiated {
@@ -473,7 +387,7 @@ impl Machine {
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, envelope));
         let meant = self.receives.get(key).filter(|receive| {
-            let fits = len <= receive.capacity && receive.arrived <= len;
+            let fits = len <= receive.capacity && receive.arrived() <= len;
             receive.advertised && fits
         });
         if meant.is_none() || self.find_posted(from, &envelope) != Some(key) {
@@ -483,7 +397,7 @@ impl Machine {
         self.unlink(key);
         self.match_envelope(key, from, &envelope, len);
         let receive = self.receive_mut(key);
-        (receive.stage, receive.ended) = (Stage::Moving, true);
+        (receive.stage, receive.transfer().ended) = (Stage::Moving, true);
         self.complete_if_arrived(key);
     }
 
@@ -503,11 +417,11 @@ impl Machine {
         if advertised && len <= capacity {
             // The sender finds the receive that was advertised, and writes to it.
             let receive = self.receive_mut(key);
-            (receive.stage, receive.ended) = (Stage::Moving, elides);
+            (receive.stage, receive.transfer().ended) = (Stage::Moving, elides);
             return self.complete_if_arrived(key);
         }
         if !fits {
-            let block = self.receive_mut(key).staged.take();
+            let block = self.receive_mut(key).take_staged();
             block.into_iter().for_each(|block| self.staging.give_back(block));
             self.queue_control(peer, Control::Refuse { send: offer.send, freed: false });
             return self.finish(key);
@@ -530,11 +444,13 @@ impl Machine {
                 self.queue_control(peer, Control::Refuse { send, freed: false });
                 return self.finish(key);
             };
-            receive.bytes = bytes;
+            receive.bytes = Bytes::Buffer(bytes);
         }
-        (receive.stage, receive.staged, receive.ended) = (Stage::Moving, staged, elides || reads);
+        receive.stage = Stage::Moving;
+        let transfer = receive.transfer();
+        (transfer.staged, transfer.ended) = (staged, elides || reads);
         if reads {
-            receive.reading = Some(Reading { send, asked: 0, under_way: 0 });
+            transfer.reading = Some(Reading { send, asked: 0, under_way: 0 });
             self.peers[peer].queue.push_back(Item::Read(key));
             self.mark_ready(peer);
         } else {
@@ -566,26 +482,29 @@ impl Machine {
         let len = payload.len() as u64;
         // An advertised receive may be written to before its message is known.
         let expected = match receive.stage {
-            Stage::Moving if receive.lent.is_none() => receive.len,
+            Stage::Moving if receive.lent().is_none() => receive.len,
             Stage::Posted if receive.advertised => receive.capacity,
             Stage::Posted | Stage::Moving | Stage::Retiring | Stage::Done | Stage::Cancelled => {
                 return self.fault(from);
             }
         };
-        let end = part.at.checked_add(len).filter(|end| *end <= expected && receive.arrived + len <= expected);
-        let in_order = !ordered || receive.reading.is_some() || part.at == receive.arrived;
+        let arrived = receive.arrived();
+        let end = part.at.checked_add(len).filter(|end| *end <= expected && arrived + len <= expected);
+        let in_order = !ordered || receive.reading().is_some() || part.at == arrived;
         let Some(end) = end.filter(|_| in_order) else { return self.fault(from) };
-        match receive.staged {
+        match receive.staged() {
             Some(block) if payload.offset() == Some(block.offset + part.at) => {}
             None if payload.offset().is_none() => {
-                payload.copy_to(&mut receive.bytes[part.at as usize..end as usize]);
+                payload.copy_to(&mut receive.bytes.buffer()[part.at as usize..end as usize]);
             }
             _ => return self.fault(from),
         }
-        receive.arrived += len;
-        if let Some(reading) = &mut receive.reading {
+        let whole = receive.len;
+        let transfer = receive.transfer();
+        transfer.arrived += len;
+        if let Some(reading) = &mut transfer.reading {
             reading.under_way = reading.under_way.saturating_sub(1);
-            if reading.asked < receive.len {
+            if reading.asked < whole {
                 let peer = self.peer(from);
                 self.peers[peer].queue.push_back(Item::Read(part.receive));
                 self.mark_ready(peer);
@@ -596,10 +515,10 @@ impl Machine {
 
     pub(super) fn on_fin(&mut self, from: u32, key: Key) {
         let moving = |receive: &&mut Receive| {
-            receive.from == from && receive.stage == Stage::Moving && receive.lent.is_none()
+            receive.from == from && receive.stage == Stage::Moving && receive.lent().is_none()
         };
         match self.receives.get_mut(key).filter(moving) {
-            Some(receive) => receive.ended = true,
+            Some(receive) => receive.transfer().ended = true,
             None => self.ignore(),
         }
         self.complete_if_arrived(key);
@@ -608,11 +527,11 @@ impl Machine {
     /// Ends a receive whose message is all there.
     fn complete_if_arrived(&mut self, key: Key) {
         let Some(receive) = self.receives.get(key) else { return };
-        if receive.stage != Stage::Moving || !receive.ended || receive.arrived < receive.len {
+        if receive.stage != Stage::Moving || !receive.has_ended() || receive.arrived() < receive.len {
             return;
         }
         let from = receive.from;
-        if let Some(reading) = receive.reading {
+        if let Some(reading) = receive.reading() {
             let peer = self.peer(from);
             self.counts.ack += 1;
             self.queue_control(peer, Control::Ack { send: reading.send });
@@ -631,9 +550,11 @@ impl Machine {
 
     /// Lets go what a receive has brought.
     pub(super) fn discard(&mut self, key: Key) {
-        let Some(receive) = self.receives.remove(key) else { return };
-        receive.staged.into_iter().for_each(|block| self.staging.give_back(block));
-        self.recycle(receive.bytes);
+        let Some(mut receive) = self.receives.remove(key) else { return };
+        receive.take_staged().into_iter().for_each(|block| self.staging.give_back(block));
+        if let Bytes::Buffer(bytes) = receive.bytes {
+            self.recycle(bytes);
+        }
     }
 
     /// Whether a receive is over.
@@ -645,9 +566,9 @@ impl Machine {
     /// Where a message is being written to, and how many bytes of it from its beginning on are there. Not where
     /// parts may come in another order, or the message is not received.
     pub(crate) fn arrived(&self, key: Key) -> Option<(Block, u64)> {
-        let receive = self.receives.get(key).filter(|receive| self.ordered && receive.reading.is_none())?;
+        let receive = self.receives.get(key).filter(|receive| self.ordered && receive.reading().is_none())?;
         let well = receive.stage == Stage::Moving && receive.failure.is_none();
-        Some((receive.staged.filter(|_| well)?, receive.arrived))
+        Some((receive.staged().filter(|_| well)?, receive.arrived()))
     }
 
     /// Whom a receive waits for: the rank, and whether it has met a message.
@@ -659,20 +580,21 @@ impl Machine {
 
     /// Copies out the message of a receive that is over and well, if the entry has its bytes; it goes.
     /// `None`, and nothing has changed, otherwise.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_copied(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
         let receive = self.receives.get_mut(key)?;
-        let elsewhere = receive.staged.is_some() || receive.place.is_some();
+        let elsewhere = receive.staged().is_some() || receive.has_place();
         if receive.stage != Stage::Done || receive.failure.is_some() || elsewhere {
             return None;
         }
         let (info, len) = (receive.info(), receive.len as usize);
-        if receive.is_short {
-            out.get_mut(..len)?.copy_from_slice(receive.short.get(..len)?);
-        } else {
-            out.get_mut(..len)?.copy_from_slice(receive.bytes.get(..len)?);
-            let bytes = std::mem::take(&mut receive.bytes);
-            self.recycle(bytes);
+        match &mut receive.bytes {
+            Bytes::Short(short) => copy_short(short, out.get_mut(..len)?),
+            Bytes::Buffer(bytes) => {
+                out.get_mut(..len)?.copy_from_slice(bytes.get(..len)?);
+                let bytes = std::mem::take(bytes);
+                self.recycle(bytes);
+            }
         }
         self.receives.discard(key);
         Some(info)
@@ -688,13 +610,18 @@ impl Machine {
             let failure = receive.failure;
             return Some(Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None, place: None });
         }
-        let receive = self.receives.remove(key)?;
+        let mut receive = self.receives.remove(key)?;
         let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
-        let (failure, mut bytes, staged, place) = (receive.failure, receive.bytes, receive.staged, receive.place);
-        if receive.is_short {
-            bytes = self.buffer();
-            bytes.extend_from_slice(&receive.short[..info.len as usize]);
-        }
+        let (failure, staged) = (receive.failure, receive.take_staged());
+        let place = receive.far.and_then(|far| far.place);
+        let bytes = match receive.bytes {
+            Bytes::Buffer(bytes) => bytes,
+            Bytes::Short(short) => {
+                let mut bytes = self.buffer();
+                bytes.extend_from_slice(&short.as_bytes()[..info.len as usize]);
+                bytes
+            }
+        };
         Some(Taken { info, cancelled, failure, bytes, staged, place })
     }
 }

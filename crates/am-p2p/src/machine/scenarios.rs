@@ -302,7 +302,8 @@ fn strangers_are_faulty() {
     // Rank 0 sends in a communicator that rank 1 makes without it, before and after.
     let envelope = |context| Envelope { context, tag: 0, sequence: 0, kind: BYTES };
     let eager = |play: &mut Play, from, context| {
-        play.machines[1].on_eager(from, envelope(context), Credit::default(), &am_core::Payload::own(&[1]));
+        let bytes = am_core::Payload::own(&[1]);
+        play.machines[1].on_eager(from, envelope(context), Credit::default(), &bytes);
     };
     eager(&mut play, 0, 7);
     play.machines[1].open(7, [1, 5]);

@@ -104,6 +104,7 @@ impl Send {
 }
 
 /// Units that a message takes of the memory for unexpected ones.
+#[inline(always)]
 pub(super) fn units(len: u64) -> u32 {
     (len.div_ceil(64) + 1) as u32
 }
@@ -118,7 +119,7 @@ impl Machine {
     }
 
     /// Numbers a message and takes room for it.
-    #[inline]
+    #[inline(always)]
     fn number(&mut self, pair: usize, envelope: &mut Envelope, units: u32, send: Option<Key>) {
         let (window, logs) = (self.window.messages, self.advertises());
         let state = &mut self.pairs[pair];
@@ -144,7 +145,7 @@ impl Machine {
     /// Takes up a message that can be sent at once in one active message, which the caller sends: its envelope,
     /// and the credit that goes along. `None` if it has to be sent by [`Machine::begin`], or its communicator was
     /// freed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_eager(
         &mut self,
         to: u32,

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::chains::Selector;
 use super::control::{Control, Envelope, KIND, Offer};
-use super::receiving::MessageInfo;
+use super::receive::{Bytes, MessageInfo};
 use super::sending::units;
 use am_core::slab::Key;
 
@@ -49,8 +49,7 @@ impl Machine {
         match content {
             Content::Here(bytes) => {
                 if self.match_envelope(key, from, &envelope, len) {
-                    let unused = std::mem::replace(&mut self.receive_mut(key).bytes, bytes);
-                    self.recycle(unused);
+                    self.receive_mut(key).bytes = Bytes::Buffer(bytes);
                 } else {
                     self.recycle(bytes);
                 }
