@@ -1,28 +1,28 @@
 //! Breadth-first search in a Kronecker graph (Graph500): search level by level, validation, traversed edges per
 //! second.
 //!
-//! `cargo run --release --example bfs -- --ranks 4 --scale 18`; `--help` lists the flags. `--plain` runs the
-//! sequential search of the same graph.
+//! `cargo run --release --example bfs -- --ranks 2 --scale 20 --beside`; `--help` lists the flags. `--beside` runs
+//! the sequential search of the same graph afterwards and prints both rates.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::Team;
 use active_messages::pgas::collectives::Sum;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
-use lab::workload::{Kronecker, NONE, Reached};
+use lab::workload::{Adjacency, Kronecker, NONE, Reached, Seen};
 
 struct Bfs {
     graph: Kronecker,
     roots: u64,
-    /// Whether one rank searches alone, without messages.
-    plain: bool,
+    /// Whether one rank then searches alone, without messages.
+    beside: bool,
     json: bool,
 }
 
 struct State {
     pgas: Pgas,
-    /// Neighbours of this rank's vertices: vertex `v` is vertex `v / ranks` of rank `v % ranks`.
-    adjacent: Vec<Vec<u32>>,
+    /// Edges of this rank's vertices: vertex `v` is vertex `v / ranks` of rank `v % ranks`.
+    edges: Vec<[u32; 2]>,
     reached: Vec<Reached>,
     /// The level being searched, and the vertices that have been found for the next.
     depth: u32,
@@ -33,9 +33,6 @@ pgas_state!(State, pgas);
 
 impl Program for Bfs {
     fn rank<T: Transport>(&self, rank: Joining<T>) -> Part {
-        if self.plain {
-            return self.search_plainly(rank);
-        }
         let mut handlers = Handlers::<State>::new();
         let mut pgas = Pgas::register(&mut handlers)?;
         let (me, ranks) = (rank.address().rank.0, rank.shape().ranks);
@@ -43,7 +40,7 @@ impl Program for Bfs {
             (move |vertex: u32| Rank(vertex % ranks), move |vertex: u32| (vertex / ranks) as usize);
         let config = AggregatorConfig::new();
         let connect = move |state: &mut State, edges: &[[u32; 2]]| {
-            edges.iter().for_each(|[from, to]| state.adjacent[local(*from)].push(*to));
+            state.edges.extend(edges.iter().map(|[from, to]| [local(*from) as u32, *to]));
         };
         let connect = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "connect", config, connect)?;
         let visit = move |state: &mut State, visits: &[[u32; 2]]| {
@@ -63,22 +60,25 @@ impl Program for Bfs {
         let check = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "check", config, check)?;
 
         let own = (self.graph.vertices() - me).div_ceil(ranks) as usize;
-        let (adjacent, reached) = (vec![Vec::new(); own], vec![Reached::NOT; own]);
-        let state = State { pgas, adjacent, reached, depth: 0, found: Vec::new(), errors: 0 };
+        let reached = vec![Reached::NOT; own];
+        let state = State { pgas, edges: Vec::new(), reached, depth: 0, found: Vec::new(), errors: 0 };
         let mut endpoint = rank.attach(handlers, state)?;
         let world = Team::world(&mut endpoint)?;
         endpoint.push_all(connect, self.graph.edges(me, ranks).map(|edge| (owner(edge[0]), edge)))?;
         endpoint.done(connect)?;
+        let edges = std::mem::take(&mut endpoint.state_mut().edges);
+        let adjacent = Adjacency::new(own, edges.into_iter());
 
         let (mut time, mut traversed, mut candidates) = (Span::ZERO, 0, self.graph.candidates());
         for _ in 0..self.roots {
             let (mut root, mut degree) = (0, 0);
             while degree == 0 {
                 root = candidates.next().expect("there is no end of candidates");
-                let mine = if owner(root) == Rank(me) { endpoint.state().adjacent[local(root)].len() } else { 0 };
+                let mine = if owner(root) == Rank(me) { adjacent.of(local(root)).len() } else { 0 };
                 degree = world.allreduce_one(&mut endpoint, mine as u64, Sum)?;
             }
-            let (state, mut frontier) = (endpoint.state_mut(), Vec::new());
+            let (state, mut frontier, mut seen) =
+                (endpoint.state_mut(), Vec::new(), Seen::none(self.graph.vertices()));
             state.depth = 0;
             state.reached.fill(Reached::NOT);
             if owner(root) == Rank(me) {
@@ -88,12 +88,11 @@ impl Program for Bfs {
             endpoint.barrier()?;
             let start = endpoint.now();
             while world.allreduce_one(&mut endpoint, frontier.len() as u64, Sum)? > 0 {
-                for vertex in frontier.drain(..) {
-                    // A vertex's neighbours are taken out while they are pushed, since handlers run meanwhile.
-                    let adjacent = std::mem::take(&mut endpoint.state_mut().adjacent[local(vertex)]);
-                    endpoint.push_all(visit, adjacent.iter().map(|to| (owner(*to), [*to, vertex])))?;
-                    endpoint.state_mut().adjacent[local(vertex)] = adjacent;
-                }
+                // A vertex that this rank has seen before was visited then.
+                let visits = frontier.drain(..).flat_map(|vertex| {
+                    adjacent.of(local(vertex)).iter().map(move |to| (owner(*to), [*to, vertex]))
+                });
+                endpoint.push_all(visit, visits.filter(|(_, [to, _])| seen.insert(*to)))?;
                 endpoint.done(visit)?;
                 let state = endpoint.state_mut();
                 state.depth += 1;
@@ -101,38 +100,36 @@ impl Program for Bfs {
             }
             time.0 += (endpoint.now() - start).picos();
             for index in 0..own {
-                let (vertex, adjacent) =
-                    (index as u32 * ranks + me, std::mem::take(&mut endpoint.state_mut().adjacent[index]));
+                let (vertex, edges) = (index as u32 * ranks + me, adjacent.of(index));
                 let found = endpoint.state().reached[index];
-                traversed += if found.level == NONE { 0 } else { adjacent.len() as u64 };
-                endpoint.state_mut().errors += u64::from(!found.is_real(&adjacent));
-                endpoint.push_all(check, adjacent.iter().map(|to| (owner(*to), [*to, vertex, found.level])))?;
-                endpoint.state_mut().adjacent[index] = adjacent;
+                traversed += if found.level == NONE { 0 } else { edges.len() as u64 };
+                endpoint.state_mut().errors += u64::from(!found.is_real(edges));
+                endpoint.push_all(check, edges.iter().map(|to| (owner(*to), [*to, vertex, found.level])))?;
             }
             endpoint.done(check)?;
         }
         let mut sums = [traversed, endpoint.state().errors];
         world.allreduce(&mut endpoint, &mut sums, Sum)?;
         endpoint.finish()?;
-        if me == 0 { self.report("bfs", ranks, time, sums[0] / 2, sums[1]) } else { Ok(()) }
+        if me != 0 {
+            return Ok(());
+        }
+        let report = self.report("bfs", ranks, time, sums[0] / 2, sums[1]);
+        if !self.beside {
+            return report.print(self.json);
+        }
+        let plain = self.graph.search_plainly(self.roots);
+        let rate = |edges: u64, time: Span| edges as f64 / (time.picos() as f64 * 1e-12);
+        let plain = rate(plain.traversed, plain.time.into());
+        report.with("plain", plain).with("ratio", rate(sums[0] / 2, time) / plain).print(self.json)
     }
 }
 
 impl Bfs {
-    /// The sequential search at rank 0, for which the others wait.
-    fn search_plainly<T: Transport>(&self, rank: Joining<T>) -> Part {
-        let endpoint = rank.attach(Handlers::new(), ())?;
-        if endpoint.rank() == Rank(0) {
-            let found = self.graph.search_plainly(self.roots);
-            self.report("bfs_plain", 1, found.time.into(), found.traversed, found.errors)?;
-        }
-        Ok(endpoint.finish()?)
-    }
-
-    fn report(&self, name: &str, ranks: u32, time: Span, traversed: u64, errors: u64) -> Part {
+    fn report(&self, name: &str, ranks: u32, time: Span, traversed: u64, errors: u64) -> Report {
         let report = Report::new(name, ranks, time).work(traversed as f64, "TEPS").errors(errors);
         let report = report.with("scale", self.graph.scale).with("edge_factor", self.graph.edge_factor as f64);
-        report.with("roots", self.roots as f64).print(self.json)
+        report.with("roots", self.roots as f64)
     }
 }
 
@@ -145,7 +142,8 @@ fn main() -> std::process::ExitCode {
         (1..32).contains(&scale) && flags.ranks() <= 1 << scale.min(31),
         "--scale is from 1 to 31, with a vertex for each rank",
     );
-    let plain = flags.switch("--plain", "search sequentially, on one rank and without messages");
+    let beside = flags
+        .switch("--beside", "search sequentially, too, on one rank and without messages, and print the ratio");
     let json = flags.json();
-    flags.run(Bfs { graph: Kronecker { scale, edge_factor }, roots, plain, json })
+    flags.run(Bfs { graph: Kronecker { scale, edge_factor }, roots, beside, json })
 }

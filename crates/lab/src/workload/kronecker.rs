@@ -16,6 +16,54 @@ pub struct Kronecker {
     pub edge_factor: u64,
 }
 
+/// The neighbours of vertices, in compressed sparse rows.
+#[derive(Clone, Debug, Default)]
+pub struct Adjacency {
+    starts: Vec<usize>,
+    neighbours: Vec<u32>,
+}
+
+impl Adjacency {
+    /// The rows of so many vertices and of edges `[vertex, neighbour]`.
+    pub fn new(vertices: usize, edges: impl Iterator<Item = [u32; 2]> + Clone) -> Self {
+        let mut starts = vec![0usize; vertices + 1];
+        edges.clone().for_each(|[from, _]| starts[from as usize + 1] += 1);
+        (0..vertices).for_each(|vertex| starts[vertex + 1] += starts[vertex]);
+        let (mut next, mut neighbours) = (starts.clone(), vec![0u32; starts[vertices]]);
+        for [from, to] in edges {
+            neighbours[next[from as usize]] = to;
+            next[from as usize] += 1;
+        }
+        Self { starts, neighbours }
+    }
+
+    /// The neighbours of a vertex.
+    #[inline]
+    pub fn of(&self, vertex: usize) -> &[u32] {
+        &self.neighbours[self.starts[vertex]..self.starts[vertex + 1]]
+    }
+}
+
+/// A set of vertices as bits, which caches hold where they do not hold what a search finds out about each.
+#[derive(Clone, Debug, Default)]
+pub struct Seen(Vec<u64>);
+
+impl Seen {
+    /// None of so many vertices.
+    pub fn none(vertices: u32) -> Self {
+        Self(vec![0; vertices.div_ceil(64) as usize])
+    }
+
+    /// Adds a vertex; whether it is new.
+    #[inline]
+    pub fn insert(&mut self, vertex: u32) -> bool {
+        let (word, bit) = (&mut self.0[vertex as usize / 64], 1 << (vertex % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+}
+
 /// What a search found out about a vertex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
@@ -77,7 +125,7 @@ impl Kronecker {
     }
 
     /// The edges that one of several ranks makes, each in both directions, without loops.
-    pub fn edges(self, rank: u32, ranks: u32) -> impl Iterator<Item = [u32; 2]> {
+    pub fn edges(self, rank: u32, ranks: u32) -> impl Iterator<Item = [u32; 2]> + Clone {
         let numbers = (u64::from(rank)..self.edge_factor << self.scale).step_by(ranks as usize);
         let edges = numbers.map(move |number| self.edge(number)).filter(|[u, v]| u != v);
         edges.flat_map(|[u, v]| [[u, v], [v, u]])
@@ -91,27 +139,20 @@ impl Kronecker {
 
     /// Searches from so many roots with one thread and no messages: what a parallel search is compared with.
     pub fn search_plainly(&self, roots: u64) -> PlainSearches {
-        // Neighbours in a row, behind each other (compressed sparse rows).
         let vertices = self.vertices() as usize;
-        let mut starts = vec![0usize; vertices + 1];
-        self.edges(0, 1).for_each(|[from, _]| starts[from as usize + 1] += 1);
-        (0..vertices).for_each(|vertex| starts[vertex + 1] += starts[vertex]);
-        let (mut next, mut adjacent) = (starts.clone(), vec![0u32; starts[vertices]]);
-        for [from, to] in self.edges(0, 1) {
-            adjacent[next[from as usize]] = to;
-            next[from as usize] += 1;
-        }
-        let of = |vertex: u32| &adjacent[starts[vertex as usize]..starts[vertex as usize + 1]];
+        let adjacency = Adjacency::new(vertices, self.edges(0, 1));
+        let of = |vertex: u32| adjacency.of(vertex as usize);
         let mut found = PlainSearches { traversed: 0, time: Duration::ZERO, errors: 0 };
         for root in self.candidates().filter(|root| !of(*root).is_empty()).take(roots as usize) {
-            let begin = Instant::now();
-            let mut reached = vec![Reached::NOT; vertices];
+            let (mut reached, mut seen) = (vec![Reached::NOT; vertices], Seen::none(self.vertices()));
             reached[root as usize] = Reached { level: 0, parent: root };
+            seen.insert(root);
+            let begin = Instant::now();
             let (mut queue, mut first) = (vec![root], 0);
             while let Some(vertex) = queue.get(first).copied() {
                 let level = reached[vertex as usize].level + 1;
                 for to in of(vertex) {
-                    if reached[*to as usize].level == NONE {
+                    if seen.insert(*to) {
                         reached[*to as usize] = Reached { level, parent: vertex };
                         queue.push(*to);
                     }
@@ -143,6 +184,14 @@ mod tests {
         all.sort_unstable();
         assert!(parts == all && all.iter().all(|[u, v]| u != v && *u < 128 && *v < 128));
         assert!(all.iter().all(|[u, v]| all.binary_search(&[*v, *u]).is_ok()));
+    }
+
+    #[test]
+    fn rows_and_sets_hold_what_they_are_given() {
+        let rows = Adjacency::new(4, [[2, 7], [0, 1], [2, 5], [3, 0]].into_iter());
+        assert_eq!([0, 1, 2, 3].map(|vertex| rows.of(vertex)), [&[1][..], &[], &[7, 5], &[0]]);
+        let mut seen = Seen::none(65);
+        assert!(seen.insert(64) && seen.insert(0) && !seen.insert(64) && seen.insert(63) && !seen.insert(0));
     }
 
     #[test]
