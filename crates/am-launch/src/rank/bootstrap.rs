@@ -1,6 +1,7 @@
 //! What a job gives a transport to start with: who and where the ranks are, an exchange of bytes, word of
 //! failures, the secret.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -211,7 +212,7 @@ impl Bootstrap {
     /// # Errors
     /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or
     /// somebody did not take part in time. A rank whose time is up has taken part all the same: the next call is
-    /// the next exchange. [`ExchangeError::Forked`] in a child process, here and below.
+    /// the next exchange. (Behind 64 exchanges without a result its part goes out with later calls.) [`ExchangeError::Forked`] in a child process, here and below.
     pub fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let bytes = own.len();
         if bytes > Self::LONGEST_PART {
@@ -334,6 +335,8 @@ struct Link {
     /// Exchanges that this rank has taken part in and not had the result of: it has given up on all but the last
     /// one.
     open: usize,
+    /// This rank's parts of the exchanges behind those, oldest first. It has given up on all but the last.
+    unsent: VecDeque<Vec<u8>>,
     /// How long other ranks are waited for, where they are what is at the other end.
     limit: Option<Duration>,
     launched: bool,
@@ -387,19 +390,20 @@ impl Link {
                 (uplink, None, true)
             }
         };
-        Ok(Self { known, failures, uplink, gathered, open: 0, limit, launched })
+        Ok(Self { known, failures, uplink, gathered, open: 0, unsent: VecDeque::new(), limit, launched })
     }
 
     fn allgather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let since = Instant::now();
-        let mut sent = false;
+        self.unsent.push_back(own.to_vec());
         loop {
-            // Whoever carries exchanges takes no more parts of one rank. Results of those that this rank has given
-            // up on come first.
-            if !sent && self.open < MOST_AHEAD {
-                send_part(&*self.uplink, own).map_err(|error| self.lost(error.kind()))?;
+            // Whoever carries exchanges takes no more parts of one rank. The others are sent as results come in.
+            while self.open < MOST_AHEAD
+                && let Some(part) = self.unsent.front()
+            {
+                send_part(&*self.uplink, part).map_err(|error| self.lost(error.kind()))?;
+                self.unsent.pop_front();
                 self.open += 1;
-                sent = true;
             }
             let parts = match self.limit.map(|limit| limit.saturating_sub(since.elapsed())) {
                 None => self.gathered.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -414,7 +418,7 @@ impl Link {
             })?;
             self.open -= 1;
             // Otherwise they are those of an exchange that this rank has given up on.
-            if sent && self.open == 0 {
+            if self.open == 0 && self.unsent.is_empty() {
                 return Ok(parts);
             }
         }
