@@ -59,13 +59,14 @@ impl Caller {
         let to: Vec<Address> = to.into_iter().map(Destination::address).collect();
         let outcomes = Vec::with_capacity(to.len());
         let (span, trace) = self.shared().tracer.several(self.trace(), "each", method.id().index);
-        let entered = span.enter();
         let caller = self.clone().part_of(trace);
-        let parts: Vec<Part<M>> = match caller.along_tree(&to, method, request) {
-            Some(branches) => branches.into_iter().map(Part::Many).collect(),
-            None => to.into_iter().map(|to| Part::One(caller.call(to, method, request))).collect(),
+        let parts: Vec<Part<M>> = {
+            let _entered = span.enter();
+            match caller.along_tree(&to, method, request) {
+                Some(branches) => branches.into_iter().map(Part::Many).collect(),
+                None => to.into_iter().map(|to| Part::One(caller.call(to, method, request))).collect(),
+            }
         };
-        drop(entered);
         CallEach { parts: parts.into_iter(), first: None, outcomes, span }
     }
 
