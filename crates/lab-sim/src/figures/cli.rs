@@ -68,4 +68,6 @@ pub(crate) enum Machine {
     Portals,
     /// Collective operations on EXTOLL and Portals, beside what LogP says of their algorithms
     Collectives,
+    /// Networks with finite buffers: an incast and what it crosses, senders on a line
+    Network,
 }

@@ -43,6 +43,9 @@ impl Fitting {
             Machine::Collectives => {
                 Err(Failure::Usage("nothing of collectives is fitted: they use the machines' tables".into()))
             }
+            Machine::Network => {
+                Err(Failure::Usage("nothing of networks is fitted: their links are assumed".into()))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! `cli` reads the command line, `parts` runs what it chooses, `line` has a reference beside the simulated value,
 //! `report` the table and the files, `fit` compares parameter tables with the fits that they come from, `plot`
 //! draws, `progress` shows how far it is, `settings` are changes to parameters; `extoll` and its fellows run the
-//! machines, `collectives` collective operations on several of them.
+//! machines, `collectives` collective operations on several of them, `network` networks without interfaces.
 
 mod cli;
 pub mod collectives;
@@ -11,6 +11,7 @@ pub mod exanet;
 pub mod extoll;
 mod fit;
 mod line;
+mod network;
 mod parts;
 pub(crate) mod plot;
 pub mod portals;
@@ -71,6 +72,7 @@ fn reproduce(cli: &Cli) -> Result<bool, Failure> {
         Machine::Sci => ("sci", sci::run),
         Machine::Portals => ("portals", portals::run),
         Machine::Collectives => ("collectives", collectives::run),
+        Machine::Network => ("network", network::run),
     };
     let mut report = Report::new(name);
     run(cli, &mut report)?;

@@ -102,6 +102,12 @@ fn measured(cli: &Cli, machine: &MachineConfig, measure: Measure, pair: (u32, u3
             Measure::Bandwidth => f64::from(bytes) * value / 1e6,
             Measure::Rate => value / 1e6,
         };
+        if !value.is_finite() {
+            return Err(Failure::Usage(format!(
+                "{} messages of {bytes} bytes take no time on this machine, so they have no rate: give it costs",
+                cli.messages()
+            )));
+        }
         output.add(vec![f64::from(bytes), value]);
         finish(cli, &report, &mut output)?;
     }

@@ -153,9 +153,17 @@ pub(crate) fn run(
         }
         series.iter_mut().zip(own).for_each(|(all, own)| all.merge(own));
     }
+    let total_sent: u64 = found().map(|(sent, _)| sent).sum();
+    if total_sent == 0 || count == 0 {
+        let what = if total_sent == 0 { "sent" } else { "received" };
+        return Err(Failure::Usage(format!(
+            "--messages {}: no message was {what} in the time that is measured; ask for more",
+            traffic.messages
+        )));
+    }
     let rate = |bytes: u64| bytes as f64 * 1e3 / measured;
     let point = Point {
-        offered: rate(found().map(|(sent, _)| sent).sum()),
+        offered: rate(total_sent),
         accepted: rate(received.iter().map(|count| count.bytes).sum()),
         mean: total / f64::from(u32::try_from(count).unwrap_or(u32::MAX)),
         latency,
@@ -211,6 +219,20 @@ mod tests {
         let (point, _) = run(&machine, &traffic(Pattern::Incast), 1024, 1.0).unwrap();
         let part = point.accepted / interface;
         assert!((0.98..1.02).contains(&part), "{part}");
+    }
+
+    /// Rates of no messages are no numbers: they are refused with the remedy.
+    #[test]
+    fn too_few_messages_are_refused() {
+        let machine = presets::open("loggopsim").unwrap();
+        let few = Traffic { messages: 1, ..traffic(Pattern::Incast) };
+        let machine = MachineConfig { ranks: 2, ..machine };
+        let refused = (0..20).find_map(|seed| run(&machine, &Traffic { seed, ..few }, 8, 0.01).err());
+        let error = refused.expect("some seed sends nothing").to_string();
+        assert!(
+            error.starts_with("--messages 1: no message was ") && error.ends_with("; ask for more"),
+            "{error}"
+        );
     }
 
     #[test]

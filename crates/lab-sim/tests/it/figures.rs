@@ -76,7 +76,7 @@ fn every_line_says_what_it_is() {
     for (machine, only) in [
         ("extoll", &["--only", "latency", "--only", "window"][..]),
         ("sci", &[]),
-        ("portals", &["--only", "latency", "--only", "bandwidth", "--only", "medium"]),
+        ("portals", &["--only", "latency", "--only", "bandwidth", "--only", "medium", "--only", "two-sided"]),
         ("exanet", &["--only", "latency"]),
     ] {
         let output = figures(machine, &out, only);
@@ -274,5 +274,25 @@ fn collective_operations_take_what_logp_says() {
             fs::read_to_string(out.join(format!("collectives-{plot}.csv"))).expect("points of every machine");
         // A heading, and six sizes of six algorithms, simulated and predicted.
         assert_eq!(csv.lines().count(), 1 + 6 * 6 * 2, "{plot}");
+    }
+}
+
+/// An incast delays what it crosses where buffers are finite, and senders on a line are served by age.
+#[test]
+fn networks_with_finite_buffers_saturate() {
+    let out = folder("network");
+    let mut command = Command::new(lab::example_program("figures"));
+    let output = command.args(["network", "--quick", "--out"]).arg(&out).output().expect("the example starts");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(out.join("network.json")).expect("the command writes its lines");
+    let lines = serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list");
+    assert_eq!(lines.len(), 3);
+    assert!(
+        lines.iter().all(|line| line["within"] == true && line["class"] == "model" && judge(line).is_ok()),
+        "{text}"
+    );
+    for plot in ["saturation", "fairness"] {
+        assert!(out.join(format!("network-{plot}.svg")).exists(), "{plot}");
     }
 }

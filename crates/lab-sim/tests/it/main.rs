@@ -4,4 +4,5 @@ mod exanet_programs;
 mod figures;
 mod limits;
 mod random_access;
+mod scale;
 mod simulate;

@@ -3,12 +3,13 @@
 //!
 //! The paper gives plots and words, no tables. So a line here is an ordering or a bound of an axis that the model
 //! must keep to: it is consistent with the paper, not calibrated to it. What MPI took on those nodes is recalled,
-//! and only its order counts.
+//! and only its order counts; `mpi` simulates two-sided messages instead.
 
 mod bandwidth;
 mod credits;
 mod latency;
 mod medium;
+mod mpi;
 pub mod pairs;
 mod sources;
 pub(crate) mod traffic;
@@ -57,6 +58,7 @@ const PARTS: Parts<Run> = Parts(&[
     ("latency", "latency of puts", latency::run),
     ("bandwidth", "bandwidth of puts", bandwidth::run),
     ("medium", "round trips of Medium messages", medium::run),
+    ("two-sided", "puts beside two-sided messages", mpi::run),
     ("credits", "static and lent credits from 64 to 4096 nodes", credits::run),
 ]);
 
