@@ -46,6 +46,17 @@ impl CallReceive<'_> {
     }
 }
 
+/// An endpoint in a blocking call whose receive has no key yet. The receive goes if the call unwinds, with a message
+/// that it has met.
+struct DirectCall<'e, T: Transport, S: HasLayer<Messages>>(&'e mut Endpoint<T, S>);
+
+impl<T: Transport, S: HasLayer<Messages>> Drop for DirectCall<'_, T, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.layer_unscheduled::<Messages>().machine.end_direct();
+    }
+}
+
 impl Drop for CallReceive<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
@@ -482,6 +493,7 @@ impl Communicator {
         kind: ElementType,
         out: &mut [u8],
     ) -> Result<Status, MessageError> {
+        let DirectCall(endpoint) = &mut DirectCall(endpoint);
         let mut looks = if endpoint.transport().spins() { SPINS } else { 1 };
         loop {
             match endpoint.layer_unscheduled::<Messages>().machine.take_direct(out) {

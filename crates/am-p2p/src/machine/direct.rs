@@ -70,9 +70,7 @@ impl Machine {
     /// advertise. It is looked at by [`Machine::take_direct`], and ended by that or by [`Machine::post_direct`].
     #[inline]
     pub(crate) fn begin_direct(&mut self, selector: Selector, kind: u32, capacity: u64) -> bool {
-        if self.direct.stage != Stage::Unused {
-            self.abandon_direct();
-        }
+        self.end_direct();
         let alone = self.posted.is_empty() && self.stored.is_empty() && self.endings == 0;
         if !alone || capacity > self.eager {
             return false;
@@ -86,7 +84,14 @@ impl Machine {
         true
     }
 
-    /// The blocking call has unwound.
+    /// The blocking call is over. If it has unwound, its receive goes.
+    #[inline]
+    pub(crate) fn end_direct(&mut self) {
+        if self.direct.stage != Stage::Unused {
+            self.abandon_direct();
+        }
+    }
+
     #[cold]
     fn abandon_direct(&mut self) {
         if let Stage::Posted(key) = std::mem::take(&mut self.direct.stage) {

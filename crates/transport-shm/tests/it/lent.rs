@@ -366,3 +366,20 @@ fn other_protocols_do_not_lend() {
         });
     }
 }
+
+/// A blocking receive that unwinds takes no message of those that come later.
+#[test]
+fn receives_behind_unwound_ones_get_their_messages() {
+    run_with_panic(1, MessageConfig::default(), |mut endpoint, world, panic| {
+        endpoint.set_timeout(Span::from_secs(20));
+        endpoint.request(Rank(0), panic, ()).unwrap();
+        let mut into = [0u8; 4];
+        let receive = AssertUnwindSafe(|| world.receive_into(&mut endpoint, 0, 3, &mut into));
+        assert!(catch_unwind(receive).is_err());
+        let sent = world.immediate_send(&mut endpoint, 0, 3, &[1u8, 2, 3, 4]).unwrap();
+        let (got, _) = world.receive_vec::<_, _, u8>(&mut endpoint, 0, 3).unwrap();
+        assert_eq!(got, [1, 2, 3, 4]);
+        sent.wait(&mut endpoint).unwrap();
+        endpoint.finish().unwrap();
+    });
+}
