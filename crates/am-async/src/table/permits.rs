@@ -108,10 +108,11 @@ impl Table {
         !self.permits.order.is_empty()
     }
 
-    /// Gives permits to those who wait, as far as there are places.
-    pub(crate) fn give_permits(&mut self, wakers: &mut Wakers) {
+    /// Gives permits to those who wait, as far as there are places; whether it gave any.
+    pub(crate) fn give_permits(&mut self, wakers: &mut Wakers) -> bool {
+        let before = self.permits.given;
         for _ in 0..self.permits.order.len() {
-            let Some(key) = self.permits.order.pop_front() else { return };
+            let Some(key) = self.permits.order.pop_front() else { break };
             let Some(peer) = self.permits.all.get(key).map(|permit| permit.peer) else { continue };
             if !self.has_place(peer) {
                 self.permits.order.push_back(key);
@@ -124,6 +125,7 @@ impl Table {
             let of_peer = &mut peers[peer as usize];
             (of_peer.given, of_peer.waiting, *given) = (of_peer.given + 1, of_peer.waiting - 1, *given + 1);
         }
+        self.permits.given != before
     }
 
     /// A permit is not needed any more: its call will not be made. Returns its waker, to be dropped once nothing is

@@ -178,3 +178,26 @@ fn nobody_waits_for_an_endpoint_that_is_gone() {
         assert_eq!(after, Err(CallError::Closed));
     });
 }
+
+/// A place that comes free goes at once to who waits for it in the future that the endpoint runs.
+#[test]
+fn a_free_place_wakes_the_endpoints_future() {
+    job(1, LoopbackConfig::default(), CallConfig::new().calls_per_peer(1), |endpoint, handles| {
+        let caller = endpoint.caller();
+        let before = endpoint.idles();
+        let mut first = Some(caller.service(Rank(0), handles.nothing));
+        let mut second = caller.service(Rank(0), handles.nothing);
+        let waited = endpoint.run(|_| {
+            poll_fn(move |context| {
+                if let Some(mut first) = first.take() {
+                    assert!(Service::<()>::poll_ready(&mut first, context).is_ready());
+                    assert!(Service::<()>::poll_ready(&mut second, context).is_pending());
+                    return Poll::Pending;
+                }
+                Service::<()>::poll_ready(&mut second, context)
+            })
+        });
+        waited.unwrap().unwrap();
+        assert_eq!(endpoint.idles(), before, "it sleeps although the future can go on");
+    });
+}
