@@ -9,6 +9,9 @@ use crate::wire::Header;
 use am_core::slab::Key;
 use am_core::{Address, SendError};
 
+/// Parts of each long request that are sent in one go.
+const PARTS: usize = 8;
+
 /// Why sending to a peer has stopped.
 enum Stop {
     /// Nothing is left.
@@ -163,6 +166,21 @@ impl Table {
         mut send: impl FnMut(Address, u64, usize, &[u8]) -> Result<usize, SendError>,
     ) -> (bool, bool) {
         let mut advanced = false;
+        for _ in 0..PARTS {
+            if !self.send_a_part_each(wakers, &mut send) {
+                break;
+            }
+            advanced = true;
+        }
+        (advanced, !self.shipments.is_empty())
+    }
+
+    fn send_a_part_each(
+        &mut self,
+        wakers: &mut Wakers,
+        send: &mut impl FnMut(Address, u64, usize, &[u8]) -> Result<usize, SendError>,
+    ) -> bool {
+        let mut advanced = false;
         for _ in 0..self.shipments.len() {
             let Some(mut shipment) = self.shipments.pop_front() else { break };
             let Some(slot) = self.slots.get_mut(shipment.call) else { continue };
@@ -185,7 +203,7 @@ impl Table {
                 Err(_) => slot.state = State::Sent,
             }
         }
-        (advanced, !self.shipments.is_empty())
+        advanced
     }
 
     /// The callee has room for a long request.
