@@ -68,7 +68,8 @@ pub struct PortParameters {
     /// Both directions take turns, as on a bus.
     pub shared: bool,
     /// Headers do not count: the rate is that of a bus between the interface and memory, which only the links'
-    /// side of the interface adds headers to. Networks with finite buffers count them, and share nothing.
+    /// side of the interface adds headers to. What has no payload passes, so the interface cannot keep messages in
+    /// order. Networks with finite buffers count them, and share nothing.
     pub payload_only: bool,
 }
 
@@ -141,6 +142,14 @@ impl NicParameters {
         let PortParameters { injection_mb_s, ejection_mb_s, shared, payload_only } = self.port;
         table.bandwidth("port.injection_mb_s", injection_mb_s)?;
         table.bandwidth("port.ejection_mb_s", ejection_mb_s)?;
+        // What has no payload passes the port, and so what its sender sent before.
+        if payload_only && self.ordered {
+            return Err(ConfigError::Contradiction {
+                field: "nic.port.payload_only".into(),
+                other: "nic.ordered".into(),
+                reason: "messages without payload overtake others at such a port; leave one of them out".into(),
+            });
+        }
         let femtos = |mb_s: f64| (1e9 / mb_s).round() as u64;
         let empty_poll = table.some_time("empty_poll", self.empty_poll.ns)?.0;
         Ok(Costs {
@@ -229,6 +238,11 @@ mod tests {
         assert!(refused("port = { ejection_mb_s = 0 }").starts_with("nic.port.ejection_mb_s is 0"));
         assert!(refused("link = { latency_ns = -1 }").starts_with("nic.link.latency_ns is -1"));
         assert!(refused("empty_poll = 0").starts_with("nic.empty_poll is 0"));
+        let overtaking = refused("ordered = true\nport = { payload_only = true }");
+        assert!(
+            overtaking.contains("nic.port.payload_only") && overtaking.contains("nic.ordered"),
+            "{overtaking}"
+        );
     }
 
     #[test]

@@ -465,7 +465,7 @@ mod tests {
         begins("call_ns = -1", "parameters.call_ns is -1");
         begins("pio = { line_ns = nan }", "parameters.pio.line_ns is NaN");
         begins("pio = { outstanding = 65 }", "parameters.pio.outstanding is 65, but must be from 1 to 64");
-        begins("pio = { fixed_ns = 100 }", "parameters.pio.fixed_ns is 100, but must be at least the 440.755 ns");
+        begins("pio = { fixed_ns = 100 }", "parameters.pio.fixed_ns is 100, but must be at least the 441.212 ns");
         begins("pio = { answer_ns = 500 }", "parameters.pio.answer_ns is 500, but must be at least");
         begins("pio = { read_ns = 1 }", "parameters.pio.read_ns is 1, but must be at least");
         begins("dma = { crossover_bytes = 100 }", "parameters.dma.crossover_bytes is 100");
@@ -475,7 +475,7 @@ mod tests {
         );
         begins(
             "dma = { bandwidth_mb_s = 600 }",
-            "parameters.dma.bandwidth_mb_s is 600, but must be at most the 530.0",
+            "parameters.dma.bandwidth_mb_s is 600, but must be at most the 528.0 MB/s that the bus carries",
         );
         begins("dma = { post_ns = 5000 }", "parameters.dma.post_ns is 5000, but must be at most");
         begins("dma = { alignment = 24 }", "parameters.dma.alignment is 24, but must be 4, 8, 16, 32 or 64");

@@ -9,7 +9,8 @@ use fabric_sim::impossible::{self, changed, check_refusal};
 
 #[test]
 fn impossible_machines_are_refused() {
-    let own: [(fn(&mut ExtollConfig), &str); 6] = [
+    type Change = fn(&mut ExtollConfig);
+    let own: [(Change, &str); 6] = [
         (|c| *c = extoll_sim::cluster(0), "ranks is 0, but must be from 1 to 32000"),
         (
             |c| (c.ranks, c.ranks_per_node) = (513, 256),

@@ -8,7 +8,8 @@ use portals_sim::conduit::{self, ConduitConfig, FlowControl};
 
 #[test]
 fn impossible_machines_are_refused() {
-    let own: [(fn(&mut PortalsConfig), &str); 6] = [
+    type Change = fn(&mut PortalsConfig);
+    let own: [(Change, &str); 6] = [
         (|c| *c = portals_sim::xt4(0), "ranks is 0, but must be from 1 to 32000"),
         (|c| *c = portals_sim::xt4(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
         (

@@ -8,7 +8,8 @@ use sci_sim::conduit::{self, ConduitConfig};
 
 #[test]
 fn impossible_machines_are_refused() {
-    let own: [(fn(&mut SciConfig), &str); 4] = [
+    type Change = fn(&mut SciConfig);
+    let own: [(Change, &str); 4] = [
         (|c| *c = sci_sim::fitting(0), "ranks is 0, but must be from 1 to 32000"),
         (|c| *c = sci_sim::fitting(u32::MAX), "ranks is 4294967295, but must be from 1 to 32000"),
         (|c| c.ranks_per_node = 2, "ranks_per_node is 2, but must be 1, since each rank has a node of its own"),
