@@ -1,7 +1,7 @@
 //! What a rank costs by the number of ranks on one host, over each transport: memory, descriptors, and the time
 //! that a whole job takes. `cargo bench --bench ranks` starts jobs of 8, 64 and 512 ranks and writes
-//! `target/summary/ranks.json`, `.md` and `.svg`; `-- 2000` starts those of 2000, which need some gigabytes. With the
-//! feature `ofi`, libfabric over tcp is a transport, too.
+//! `target/summary/ranks.json`, `.md` and `.svg`; `-- 2000` starts those of 2000, which need some gigabytes. With
+//! the feature `ofi`, libfabric over tcp is a transport, too.
 //!
 //! Each rank attaches, meets the others in a barrier, looks at itself and tells rank 0. Memory is its proportional
 //! share of all that is resident (`smaps_rollup`).

@@ -121,7 +121,8 @@ pub(crate) fn open_descriptor(owner: u32, fd: RawFd) -> io::Result<File> {
 /// Sleeps while the low half of `word` is `expected`, or until somebody is woken for it; or not at all.
 pub(crate) fn futex_wait(word: &AtomicU64, expected: u32) {
     let forever = std::ptr::null::<libc::timespec>();
-    // SAFETY: the word is mapped and aligned, the system reads its low half alone, and there is no time-out to read.
+    // SAFETY: the word is mapped and aligned, the system reads its low half alone, and there is no time-out to
+    // read.
     unsafe { libc::syscall(libc::SYS_futex, low_half(word), libc::FUTEX_WAIT, expected, forever) };
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn measure(bench: &mut Bench<'_>) {
     lossy(bench);
 }
 
-/// Shorts of one iteration, Mediums of 8 KB, and updates of each rank. A sample is at least one iteration. The last
-/// acknowledgement takes half a millisecond, which a short sample would measure instead of the stream.
+/// Shorts of one iteration, Mediums of 8 KB, and updates of each rank. A sample is at least one iteration. The
+/// last acknowledgement takes half a millisecond, which a short sample would measure instead of the stream.
 const SHORTS: u64 = 1 << 15;
 const MEDIUMS: u64 = 1 << 9;
 const UPDATES: u64 = 1 << 16;

@@ -400,7 +400,8 @@ fn error_of<E>(
     }
 }
 
-/// How a call has ended that was counted so, once its answer has been read: what is no value of its type is not one.
+/// How a call has ended that was counted so, once its answer has been read: what is no value of its type is not
+/// one.
 #[inline]
 fn as_read<E>(shared: &Shared, index: u16, end: End, error: Option<&CallError<E>>) -> End {
     if matches!(error, Some(CallError::BadAnswer { .. })) && matches!(end, End::Answered | End::Failed) {

@@ -25,9 +25,9 @@ impl Caller {
     /// pass it on, and run the method for its caller, which [`Origin::source`](crate::Origin::source) names as
     /// ever. What differs then:
     ///
-    /// - Answers come back the same way, each as soon as it is there. A rank that is lost, or that refuses to pass the
-    ///   request on, ends the calls to all below it whose answers have not come through it with an error that names
-    ///   it, also where the method has run.
+    /// - Answers come back the same way, each as soon as it is there. A rank that is lost, or that refuses to pass
+    ///   the request on, ends the calls to all below it whose answers have not come through it with an error that
+    ///   names it, also where the method has run.
     /// - The rank and what it passes on are one of the requests that [`CallConfig::tasks`] limits, and no calls
     ///   that other limits count.
     /// - Metrics count a rank's work as calls that it makes to itself, and spans are children of those of the

@@ -343,9 +343,9 @@ fn gone(name: &str, number: u64) -> ! {
 ///
 /// Dropping one is not collective either. This rank's value stays for the calls of others until all ranks have
 /// dropped theirs, of which one rank, another one for each object, is told by messages. A call of
-/// [`fetch`](Self::fetch) or [`update`](Self::update) that has not ended counts as this rank's object until it has.
-/// After the loss of a rank the values of objects stay as long as the endpoint. Calls to a lost rank are errors,
-/// as others.
+/// [`fetch`](Self::fetch) or [`update`](Self::update) that has not ended counts as this rank's object until it
+/// has. After the loss of a rank the values of objects stay as long as the endpoint. Calls to a lost rank are
+/// errors, as others.
 pub struct DistObject<T> {
     objects: Objects<T>,
     value: Arc<Cell<T>>,

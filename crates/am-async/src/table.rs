@@ -335,7 +335,8 @@ impl Table {
         Some(self.slots.insert(slot))
     }
 
-    /// Places among the calls under way to a peer, and in all, that are set aside for calls which are not sent yet.
+    /// Places among the calls under way to a peer, and in all, that are set aside for calls which are not sent
+    /// yet.
     #[inline]
     fn reserved(&self, peer: u32) -> (u32, u32) {
         #[cfg(feature = "tower")]

@@ -46,8 +46,8 @@ impl CallReceive<'_> {
     }
 }
 
-/// An endpoint in a blocking call whose receive has no key yet. The receive goes if the call unwinds, with a message
-/// that it has met.
+/// An endpoint in a blocking call whose receive has no key yet. The receive goes if the call unwinds, with a
+/// message that it has met.
 struct DirectCall<'e, T: Transport, S: HasLayer<Messages>>(&'e mut Endpoint<T, S>);
 
 impl<T: Transport, S: HasLayer<Messages>> Drop for DirectCall<'_, T, S> {

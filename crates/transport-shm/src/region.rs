@@ -256,8 +256,8 @@ impl Memory for Words<'_> {
     }
 }
 
-/// Copies of words by string instructions, which processors do by whole cache lines: from a kilobyte on faster than
-/// a loop of atomic accesses of eight bytes, up to four times.
+/// Copies of words by string instructions, which processors do by whole cache lines: from a kilobyte on faster
+/// than a loop of atomic accesses of eight bytes, up to four times.
 #[cfg(target_arch = "x86_64")]
 mod string {
     use super::AtomicU64;
@@ -270,10 +270,10 @@ mod string {
     pub(super) fn store(words: &[AtomicU64], source: &[[u8; 8]]) {
         assert_eq!(words.len(), source.len(), "as many words as are copied");
         let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
-        // SAFETY: as many words as both slices have. The target is what a relaxed store of each word would do, which
-        // the processor keeps whole and in place before later stores (Intel SDM, volume 3, string operations on
-        // write-back memory); the source is memory of this process that nobody writes meanwhile. The direction flag
-        // is clear at the beginning of an `asm!` block.
+        // SAFETY: as many words as both slices have. The target is what a relaxed store of each word would do,
+        // which the processor keeps whole and in place before later stores (Intel SDM, volume 3, string operations
+        // on write-back memory); the source is memory of this process that nobody writes meanwhile. The direction
+        // flag is clear at the beginning of an `asm!` block.
         unsafe {
             asm!("rep movsq", inout("rcx") words.len() => _, inout("rsi") source => _, inout("rdi") target => _,
                 options(nostack, preserves_flags));

@@ -84,8 +84,8 @@ pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     Ok(key)
 }
 
-/// Sends the calls that the future of an endpoint has just made, where they fit messages; everything else, and what
-/// there is no room for, is left to the layer's progress.
+/// Sends the calls that the future of an endpoint has just made, where they fit messages; everything else, and
+/// what there is no room for, is left to the layer's progress.
 #[inline]
 pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     endpoint: &mut Endpoint<T, S>,

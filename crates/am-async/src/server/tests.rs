@@ -133,8 +133,8 @@ fn requests_on_behalf_of_others_count_once() {
     assert_eq!((played.server.answering(), played.server.on_behalf, played.room.used()), (0, 0, 0));
 }
 
-/// A request that is lent is read in pieces, and its method runs when all have come; one that can not be read comes
-/// in parts.
+/// A request that is lent is read in pieces, and its method runs when all have come; one that can not be read
+/// comes in parts.
 #[test]
 fn lent_requests_are_read() {
     let mut played = Played::new(CallConfig::new(), true);

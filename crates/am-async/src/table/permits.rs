@@ -128,8 +128,8 @@ impl Table {
         self.permits.given != before
     }
 
-    /// A permit is not needed any more: its call will not be made. Returns its waker, to be dropped once nothing is
-    /// locked, and whether others wait.
+    /// A permit is not needed any more: its call will not be made. Returns its waker, to be dropped once nothing
+    /// is locked, and whether others wait.
     pub(crate) fn end_permit(&mut self, key: Key) -> (Option<Waker>, bool) {
         let Permits { all, peers, given, order, .. } = &mut self.permits;
         let Some(permit) = all.remove(key) else { return (None, false) };

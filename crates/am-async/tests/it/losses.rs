@@ -4,8 +4,8 @@ use am_async::{CallConfig, CallEndpoint, CallError, Calls, Failure, Methods};
 use am_core::{Endpoint, Handlers, Rank, Span};
 use std::time::Duration;
 
-/// Calls of rank 0 to rank 1 while rank 2 has calls of it that it does not answer. Rank 2 ends amid them if it is to
-/// be lost. The median and the longest of the calls to rank 1.
+/// Calls of rank 0 to rank 1 while rank 2 has calls of it that it does not answer. Rank 2 ends amid them if it is
+/// to be lost. The median and the longest of the calls to rank 1.
 fn latencies(lose: bool) -> (Duration, Duration) {
     let config = machine_sim::conduit::ConduitConfig::default();
     let report = machine_sim::conduit::run(&machine_sim::crossbar(3), &config, move |transport| {

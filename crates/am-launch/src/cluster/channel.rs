@@ -346,7 +346,8 @@ impl Channel {
         self.rest_until(self.interest(), until).map(drop)
     }
 
-    /// Sleeps until the other end takes more, at most until `until`, whatever it has said; returns whether it does.
+    /// Sleeps until the other end takes more, at most until `until`, whatever it has said; returns whether it
+    /// does.
     ///
     /// # Errors
     /// [`ChannelError::TimedOut`] if that time is over.

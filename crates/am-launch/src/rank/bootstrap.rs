@@ -212,7 +212,8 @@ impl Bootstrap {
     /// # Errors
     /// More bytes than that, which this rank alone learns; the launcher, or without one another rank, was lost, or
     /// somebody did not take part in time. A rank whose time is up has taken part all the same: the next call is
-    /// the next exchange. (Behind 64 exchanges without a result its part goes out with later calls.) [`ExchangeError::Forked`] in a child process, here and below.
+    /// the next exchange. (Behind 64 exchanges without a result its part goes out with later calls.)
+    /// [`ExchangeError::Forked`] in a child process, here and below.
     pub fn allgather(&self, own: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let bytes = own.len();
         if bytes > Self::LONGEST_PART {

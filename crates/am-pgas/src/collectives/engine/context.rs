@@ -32,8 +32,8 @@ pub(crate) struct Members {
     pub(crate) ranks: Vec<Rank>,
     /// For each member its host's number, once all members have told theirs.
     pub(crate) hosts: OnceLock<Vec<u32>>,
-    /// Whether there are several, and fewer than members, found out once: for a thousand members it takes longer than
-    /// a small operation.
+    /// Whether there are several, and fewer than members, found out once: for a thousand members it takes longer
+    /// than a small operation.
     has_levels: OnceLock<bool>,
     /// This member's position.
     pub(crate) me: u32,

@@ -7,8 +7,8 @@
 //! that had it before.
 //!
 //! Data of large operations pass in rounds, which all members number alike: in a round each member that gives
-//! fills one of its blocks. A block is used again once all members have passed the round that had it before. Givers
-//! that lend their elements fill no blocks unless they are asked ([`passing`](super::passing)).
+//! fills one of its blocks. A block is used again once all members have passed the round that had it before.
+//! Givers that lend their elements fill no blocks unless they are asked ([`passing`](super::passing)).
 //!
 //! Every word that others wait for names the team, so that what another team left in the same place is never taken
 //! for it: teams get ever larger numbers. A faulty member can make results wrong, and nothing else.

@@ -1,10 +1,10 @@
-//! How the data of a large operation pass through shared memory: a giver lends its elements and the others read them
-//! where they are, or they pass by blocks.
+//! How the data of a large operation pass through shared memory: a giver lends its elements and the others read
+//! them where they are, or they pass by blocks.
 //!
 //! Whoever gives decides, and says in its line what it lends. A member that cannot read it, since the system does
-//! not permit that or the giver's call has timed out, asks for blocks, which the giver then fills. A giver that lends
-//! is done when all others have passed the last round, and one that was asked for blocks lends nothing to its team
-//! from then on.
+//! not permit that or the giver's call has timed out, asks for blocks, which the giver then fills. A giver that
+//! lends is done when all others have passed the last round, and one that was asked for blocks lends nothing to
+//! its team from then on.
 
 use super::context::Context;
 use super::direct::{Direct, bytes};
