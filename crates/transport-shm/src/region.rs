@@ -300,6 +300,33 @@ fn whole_words(at: usize, len: usize) -> (usize, usize, usize) {
     (head, (len - head) / 8 * 8, first)
 }
 
+/// Not inlined: accesses of a few bytes are to stay small.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn store_many(memory: &[AtomicU64], at: usize, source: &[u8]) {
+    let (head, whole, first) = whole_words(at, source.len());
+    string::store(&memory[first..][..whole / 8], source[head..head + whole].as_chunks().0);
+    if head > 0 {
+        Words(memory).store(at, &source[..head]);
+    }
+    if head + whole < source.len() {
+        Words(memory).store(at + head + whole, &source[head + whole..]);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn load_many(memory: &[AtomicU64], at: usize, out: &mut [u8]) {
+    let (head, whole, first) = whole_words(at, out.len());
+    string::load(&memory[first..][..whole / 8], out[head..head + whole].as_chunks_mut().0);
+    if head > 0 {
+        Words(memory).load(at, &mut out[..head]);
+    }
+    if head + whole < out.len() {
+        Words(memory).load(at + head + whole, &mut out[head + whole..]);
+    }
+}
+
 impl Memory for ShmMemory {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
@@ -309,35 +336,19 @@ impl Memory for ShmMemory {
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn store(&self, at: usize, source: &[u8]) {
-        let words = Words(&self.0);
         if source.len() < string::LEAST {
-            return words.store(at, source);
+            return Words(&self.0).store(at, source);
         }
-        let (head, whole, first) = whole_words(at, source.len());
-        string::store(&self.0[first..][..whole / 8], source[head..head + whole].as_chunks().0);
-        if head > 0 {
-            words.store(at, &source[..head]);
-        }
-        if head + whole < source.len() {
-            words.store(at + head + whole, &source[head + whole..]);
-        }
+        store_many(&self.0, at, source);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn load(&self, at: usize, out: &mut [u8]) {
-        let words = Words(&self.0);
         if out.len() < string::LEAST {
-            return words.load(at, out);
+            return Words(&self.0).load(at, out);
         }
-        let (head, whole, first) = whole_words(at, out.len());
-        string::load(&self.0[first..][..whole / 8], out[head..head + whole].as_chunks_mut().0);
-        if head > 0 {
-            words.load(at, &mut out[..head]);
-        }
-        if head + whole < out.len() {
-            words.load(at + head + whole, &mut out[head + whole..]);
-        }
+        load_many(&self.0, at, out);
     }
 
     #[inline]
