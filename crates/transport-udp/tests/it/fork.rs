@@ -176,8 +176,11 @@ fn a_child_delivers_no_more_of_a_batch() {
     for value in 0..5u64 {
         endpoint.request(Rank(0), add, value).unwrap();
     }
-    // To oneself everything is there at once, so that one poll finds all of it.
-    let polled = endpoint.poll();
+    // To oneself everything is there at once, so that one poll finds all of it, unless the helper is at it.
+    let mut polled = 0;
+    while endpoint.state().sum < 2 {
+        polled += endpoint.poll().unwrap();
+    }
     if endpoint.state().is_child {
         alarm::set(60);
         let code = if endpoint.state().sum == 2 { 0 } else { 1 };
@@ -185,7 +188,10 @@ fn a_child_delivers_no_more_of_a_batch() {
         std::process::exit(code);
     }
     well(endpoint.state().child.expect("the second handler has run"));
-    assert_eq!((polled, endpoint.state().sum), (Ok(5), 5));
+    while endpoint.state().sum < 5 {
+        polled += endpoint.poll().unwrap();
+    }
+    assert_eq!(polled, 5);
     endpoint.finish().unwrap();
 }
 
