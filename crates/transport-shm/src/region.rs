@@ -270,10 +270,10 @@ mod string {
     pub(super) fn store(words: &[AtomicU64], source: &[[u8; 8]]) {
         assert_eq!(words.len(), source.len(), "as many words as are copied");
         let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
-        // SAFETY: as many words as both slices have. The target is what a relaxed store of each word would do,
-        // which the processor keeps whole and in place before later stores (Intel SDM, volume 3, string operations
-        // on write-back memory); the source is memory of this process that nobody writes meanwhile. The direction
-        // flag is clear at the beginning of an `asm!` block.
+        // What the processor does is a relaxed store of each word, whole, and in place before later stores (Intel
+        // SDM, volume 3, string operations on write-back memory). The direction flag is clear where a block begins.
+        // SAFETY: as many aligned words as both slices have; the target may be shared, since it is stored to as by
+        // atomics, and nobody writes the source meanwhile.
         unsafe {
             asm!("rep movsq", inout("rcx") words.len() => _, inout("rsi") source => _, inout("rdi") target => _,
                 options(nostack, preserves_flags));

@@ -1,13 +1,14 @@
 //! Large operations whose members read what the others lend, over the loopback transport and a transport that
 //! plays the system: it knows what every member lends, and refuses as it is told.
 
+use super::Collectives;
+use super::direct_tests::{elements, give_up_and_go_on};
 use super::tests::{LONG, tuned};
-use super::{CollectiveError, Collectives, Sum};
 use crate::Team;
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::transport::{Lent, LentFault};
 use am_core::zerocopy::IntoBytes;
-use am_core::{Endpoint, Handlers, Membership, Peer, Span, Transport, Waiting};
+use am_core::{Endpoint, Handlers, Membership, Peer, Transport, Waiting};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,11 +74,6 @@ impl Transport for Reading<'_> {
         self.memory.reads.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-}
-
-/// What a member gives: its position and a number.
-fn elements(member: u32, salt: u64, count: usize) -> Vec<u64> {
-    (0..count as u64).map(|at| (u64::from(member) << 48 | salt << 32) + at).collect()
 }
 
 /// Runs `part` on every rank; how often members have read, and been refused.
@@ -168,29 +164,7 @@ fn loans_end_with_time_outs() {
     let over = AtomicU32::new(0);
     let count = 20_000;
     let found = play(2, &|_, _, _| Some(LentFault::Withdrawn), |endpoint, world, _| {
-        if world.me() == 0 {
-            endpoint.set_timeout(Some(Span::from_millis(2)));
-            let mut given = elements(0, 1, count);
-            let timed_out = world.broadcast(endpoint, 0, &mut given).unwrap_err();
-            assert!(matches!(timed_out, CollectiveError::Wait(_)), "{timed_out}");
-            given.fill(0);
-            let (own, mut all) = (elements(0, 2, count), vec![0; 2 * count]);
-            let timed_out = world.allgather(endpoint, &own, &mut all).unwrap_err();
-            assert!(matches!(timed_out, CollectiveError::Wait(_)), "{timed_out}");
-            endpoint.set_timeout(Some(LONG));
-            over.store(1, Ordering::Relaxed);
-        } else {
-            while over.load(Ordering::Relaxed) == 0 {
-                thread::yield_now();
-            }
-            let mut found = vec![0; count];
-            world.broadcast(endpoint, 0, &mut found).unwrap();
-            assert!(found == elements(0, 1, count));
-            let (own, mut all) = (elements(1, 2, count), vec![0; 2 * count]);
-            world.allgather(endpoint, &own, &mut all).unwrap();
-            assert!(all == [elements(0, 2, count), own].concat());
-        }
-        assert_eq!(world.allreduce_one(endpoint, 1u32, Sum).unwrap(), 2);
+        give_up_and_go_on(endpoint, world, &over, count);
     });
     // Once in the broadcast, and each way in the allgather.
     assert_eq!(found, [0, 3]);
