@@ -271,9 +271,9 @@ mod string {
         assert_eq!(words.len(), source.len(), "as many words as are copied");
         let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
         // What the processor does is a relaxed store of each word, whole, and in place before later stores (Intel
-        // SDM, volume 3, string operations on write-back memory). The direction flag is clear where a block begins.
-        // SAFETY: as many aligned words as both slices have; the target may be shared, since it is stored to as by
-        // atomics, and nobody writes the source meanwhile.
+        // SDM, volume 3, string operations on write-back memory). The direction flag is clear where a block
+        // begins. SAFETY: as many aligned words as both slices have; the target may be shared, since it is stored
+        // to as by atomics, and nobody writes the source meanwhile.
         unsafe {
             asm!("rep movsq", inout("rcx") words.len() => _, inout("rsi") source => _, inout("rdi") target => _,
                 options(nostack, preserves_flags));

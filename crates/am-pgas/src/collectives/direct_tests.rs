@@ -20,8 +20,8 @@ pub(super) fn elements(member: u32, salt: u64, count: usize) -> Vec<u64> {
     (0..count as u64).map(|at| (u64::from(member) << 48 | salt << 32) + at).collect()
 }
 
-/// Member 0 gives up on a broadcast and an allgather of two, changes what it gave, and goes on with member 1, which
-/// takes part in both once `over` says that they are over.
+/// Member 0 gives up on a broadcast and an allgather of two, changes what it gave, and goes on with member 1,
+/// which takes part in both once `over` says that they are over.
 pub(super) fn give_up_and_go_on<T: Transport>(
     endpoint: &mut Endpoint<T, Collectives>,
     world: &Team,
