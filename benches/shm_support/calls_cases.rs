@@ -10,6 +10,7 @@ use super::calls::CallTask;
 use super::case::Case;
 use super::far_calls::FarCallTask;
 use super::raw::RawTask;
+#[cfg(feature = "tarpc")]
 use super::tarpc_calls::TarpcTask;
 use super::tokio_calls::TokioTask;
 
@@ -42,16 +43,30 @@ pub(crate) fn pair() -> Vec<Case> {
             .beside("futex ping-pong, both asleep", RawTask::Asleep, 1.0)
             .sampled(10, 50)
             .bar(Bar::RatioAtMost(1.5)),
+        Case::new("tokio, 256 tasks", Unit::MillionPerSecond, TokioTask::Busy, 1.0).bar(Bar::ValueAtLeast(1.0)),
+    ]
+}
+
+/// Two ranks on tokio beside `tarpc`.
+#[cfg(feature = "tarpc")]
+pub(crate) fn beside_tarpc() -> Vec<Case> {
+    vec![
         Case::new("tokio, one after the other", Unit::Microseconds, TokioTask::Awaited, 1.0).beside(
             "tarpc, one after the other",
             TarpcTask::Awaited,
             1.0,
         ),
-        Case::new("tokio, 256 tasks", Unit::MillionPerSecond, TokioTask::Busy, 1.0).bar(Bar::ValueAtLeast(1.0)),
         Case::new("tokio, 256 tasks, beside tarpc", Unit::MillionPerSecond, TokioTask::Busy, 1.0)
             .beside("tarpc, 256 tasks", TarpcTask::Busy, 1.0)
             .bar(Bar::RatioAtLeast(5.0)),
     ]
+}
+
+/// The comparison needs the feature `tarpc`.
+#[cfg(not(feature = "tarpc"))]
+pub(crate) fn beside_tarpc() -> Vec<Case> {
+    println!("skipped: tokio beside tarpc: built without the feature tarpc");
+    vec![Case::new("tokio, one after the other", Unit::Microseconds, TokioTask::Awaited, 1.0)]
 }
 
 /// Ranks over UDP, as threads of one process.
@@ -83,7 +98,10 @@ const PANELS: &[(&str, &[Row])] = &[
     ("Requests, GB/s (more is better)", &[Ours("1 MiB request", "1 MiB")]),
     ("On tokio, both asleep before, us (less is better)", &[Ours("tokio, both asleep", "empty")]),
     ("On tokio, one after the other, us (less is better)", &[Ours("tokio, one after the other", "empty")]),
-    ("256 tasks of tokio, million a second (more is better)", &[Ours("tokio, 256 tasks, beside tarpc", "empty")]),
+    (
+        "256 tasks of tokio, million a second (more is better)",
+        &[Ours("tokio, 256 tasks", "empty"), Ours("tokio, 256 tasks, beside tarpc", "empty")],
+    ),
     (
         "Over UDP, us (less is better)",
         &[Ours("empty call, UDP", "empty"), Ours("empty call, awaited, UDP", "empty, awaited")],

@@ -10,6 +10,7 @@ use super::far_calls::FarCallTask;
 use super::p2p::P2pTask;
 use super::pgas::PgasTask;
 use super::raw::RawTask;
+#[cfg(feature = "tarpc")]
 use super::tarpc_calls::TarpcTask;
 use super::tokio_calls::TokioTask;
 use super::world::Task;
@@ -82,6 +83,7 @@ impl From<TokioTask> for Work {
     }
 }
 
+#[cfg(feature = "tarpc")]
 impl From<TarpcTask> for Work {
     fn from(task: TarpcTask) -> Self {
         Self::Task(Task::Tarpc(task))

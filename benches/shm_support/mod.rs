@@ -21,6 +21,7 @@ pub(crate) mod random_access;
 pub(crate) mod raw;
 pub(crate) mod ring;
 pub(crate) mod table;
+#[cfg(feature = "tarpc")]
 pub(crate) mod tarpc_calls;
 pub(crate) mod tokio_calls;
 pub(crate) mod world;
@@ -102,7 +103,8 @@ fn measure_pgas(bench: &mut Bench<'_>) {
 
 /// Measures typed calls.
 fn measure_calls(bench: &mut Bench<'_>) {
-    all(bench, &mut Crew::start(WorldPlan::new(2).with_calls()), &calls_cases::pair());
+    let cases = [calls_cases::pair(), calls_cases::beside_tarpc()].into_iter().flatten().collect::<Vec<_>>();
+    all(bench, &mut Crew::start(WorldPlan::new(2).with_calls()), &cases);
     all(bench, &mut Crew::start(WorldPlan::new(2)), &calls_cases::far());
     far_calls::end();
 }

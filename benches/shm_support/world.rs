@@ -16,6 +16,7 @@ use super::pgas::{PgasRank, PgasTask};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
 use super::table::{BATCH, RawTable};
+#[cfg(feature = "tarpc")]
 use super::tarpc_calls::{TarpcRank, TarpcTask};
 use super::tokio_calls::{TokioRank, TokioTask};
 
@@ -169,6 +170,7 @@ impl Resources {
             p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
             calls: calls.map(|job| CallRank::join(&job, rank as u32)),
             tokio: tokio.map(|job| TokioRank::join(&job, rank as u32)),
+            #[cfg(feature = "tarpc")]
             tarpc: None,
             _silent: silent,
             plan,
@@ -225,6 +227,7 @@ pub(crate) enum Task {
     /// Typed calls on tokio.
     Tokio(TokioTask),
     /// Calls by `tarpc`.
+    #[cfg(feature = "tarpc")]
     Tarpc(TarpcTask),
     /// Whole runs of the RandomAccess example with these arguments.
     RandomAccess {
@@ -247,6 +250,7 @@ pub(crate) struct World {
     calls: Option<CallRank>,
     tokio: Option<TokioRank>,
     /// From its first task on.
+    #[cfg(feature = "tarpc")]
     tarpc: Option<TarpcRank>,
     _silent: Vec<Sender<()>>,
 }
@@ -285,6 +289,7 @@ impl World {
                 self.arena.barrier();
                 tokio.perform(*task, iterations)
             }
+            #[cfg(feature = "tarpc")]
             Task::Tarpc(task) => {
                 let (owner, rank) = (self.plan.owner, self.rank);
                 let tarpc = self.tarpc.get_or_insert_with(|| TarpcRank::join(owner, rank));

@@ -266,14 +266,14 @@ mod string {
     /// The least bytes for which they pay.
     pub(super) const LEAST: usize = 1024;
 
-    /// Stores whole words.
+    /// Stores whole words. What the processor does is a relaxed store of each word, whole, and in place before
+    /// later stores (Intel SDM, volume 3, string operations on write-back memory). The direction flag is clear where
+    /// an `asm!` block begins.
     pub(super) fn store(words: &[AtomicU64], source: &[[u8; 8]]) {
         assert_eq!(words.len(), source.len(), "as many words as are copied");
         let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
-        // What the processor does is a relaxed store of each word, whole, and in place before later stores (Intel
-        // SDM, volume 3, string operations on write-back memory). The direction flag is clear where a block
-        // begins. SAFETY: as many aligned words as both slices have; the target may be shared, since it is stored
-        // to as by atomics, and nobody writes the source meanwhile.
+        // SAFETY: as many words as both slices have; the target is aligned and stored to as atomics do, and nobody
+        // writes the source meanwhile.
         unsafe {
             asm!("rep movsq", inout("rcx") words.len() => _, inout("rsi") source => _, inout("rdi") target => _,
                 options(nostack, preserves_flags));
