@@ -267,8 +267,8 @@ mod string {
     pub(super) const LEAST: usize = 1024;
 
     /// Stores whole words. What the processor does is a relaxed store of each word, whole, and in place before
-    /// later stores (Intel SDM, volume 3, string operations on write-back memory). The direction flag is clear where
-    /// an `asm!` block begins.
+    /// later stores (Intel SDM, volume 3, string operations on write-back memory). The direction flag is clear
+    /// where an `asm!` block begins.
     pub(super) fn store(words: &[AtomicU64], source: &[[u8; 8]]) {
         assert_eq!(words.len(), source.len(), "as many words as are copied");
         let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
