@@ -266,9 +266,9 @@ mod string {
     /// The least bytes for which they pay.
     pub(super) const LEAST: usize = 1024;
 
-    /// Stores whole words. What the processor does is a relaxed store of each word, whole, and in place before
-    /// later stores (Intel SDM, volume 3, string operations on write-back memory). The direction flag is clear
-    /// where an `asm!` block begins.
+    /// Stores whole words, before what is stored later (Intel SDM, volume 3, string operations on write-back
+    /// memory). That no word is torn is what processors do with aligned ones; the manual does not promise it. Who
+    /// reads while others write gets some bytes of each in any case.
     pub(super) fn store(words: &[AtomicU64], source: &[[u8; 8]]) {
         assert_eq!(words.len(), source.len(), "as many words as are copied");
         let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
