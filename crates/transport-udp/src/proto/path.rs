@@ -1,17 +1,26 @@
 //! The size of datagrams on one path: starts where every path works and probes upwards (RFC 8899).
 //!
-//! A probe is a padded datagram. Three lost ones of a size end the search above it; a row of timeouts says that
-//! the path has become narrower, and leads back to the start.
+//! A probe is a padded datagram. Three lost ones of a size end the search above it. That the path has become
+//! narrower is told by small datagrams that get through where large ones do not, never by silence alone: after a
+//! row of timeouts, or of lost large datagrams, the next ones are small, and if the peer acknowledges these
+//! and nothing larger, the search begins anew. It begins soon: full buffers, which take small datagrams sooner
+//! than large ones, look the same.
 
+use super::recovery::WideLost;
 use am_core::{Instant, Span};
 
 /// Lost probes that a size gets.
 const ATTEMPTS: u32 = 3;
 /// The search ends when it is this close, in bytes.
 const CLOSE: u16 = 16;
-/// Timeouts in a row that mean a narrower path.
-const BLACK_HOLE: u32 = 4;
-/// When to search again after it has ended below the limit.
+/// Timeouts in a row after which small datagrams are tried.
+const DOUBT: u32 = 3;
+/// Lost datagrams in a row, and the round trips in which they were sent, that are no chance: with three out of ten
+/// lost, one row of so many in fifteen thousand. A full buffer takes many of one round trip.
+const LOST: u32 = 8;
+const ROUNDS: u32 = 3;
+/// When to search again after the path has become narrower; and after the search has ended below the limit.
+const SOON: Span = Span::from_millis(10);
 const AGAIN: Span = Span::from_secs(600);
 
 /// What is known of one path.
@@ -20,6 +29,8 @@ pub(super) struct Path {
     start: u16,
     limit: u16,
     current: u16,
+    /// Datagrams are small until the next acknowledgement, which tells whether larger ones get through.
+    doubtful: bool,
     /// No larger than this works, as far as is known.
     ceiling: u16,
     failures: u32,
@@ -29,17 +40,18 @@ pub(super) struct Path {
 
 impl Path {
     pub(super) fn new(start: u16, limit: u16, now: Instant) -> Self {
-        Self { start, limit, current: start, ceiling: limit, failures: 0, in_flight: false, resume: now }
+        let (current, ceiling) = (start, limit);
+        Self { start, limit, current, doubtful: false, ceiling, failures: 0, in_flight: false, resume: now }
     }
 
     /// The size that is known to work, in bytes of UDP payload.
     pub(super) fn current(&self) -> u16 {
-        self.current
+        if self.doubtful { self.start } else { self.current }
     }
 
     /// The size to probe now, if any.
     pub(super) fn probe(&mut self, now: Instant) -> Option<u16> {
-        if self.in_flight || self.current >= self.limit || now < self.resume {
+        if self.in_flight || self.doubtful || self.current >= self.limit || now < self.resume {
             return None;
         }
         if self.ceiling - self.current < CLOSE && self.ceiling != self.limit {
@@ -74,14 +86,23 @@ impl Path {
         }
     }
 
-    /// Tells of timeouts in a row; returns whether the size has shrunk.
-    pub(super) fn on_timeouts(&mut self, now: Instant, count: u32) -> bool {
-        let shrunk = count >= BLACK_HOLE && self.current > self.start;
-        if shrunk {
-            self.current = self.start;
-            self.resume = now + Span::from_secs(10);
+    /// Tells of timeouts in a row.
+    pub(super) fn on_timeouts(&mut self, count: u32) {
+        self.doubtful |= count >= DOUBT && self.current > self.start;
+    }
+
+    /// Tells the size of the largest datagram that an acknowledgement was the first to name, and which larger ones
+    /// than those of the start have been lost since one of these was acknowledged; returns whether the path has
+    /// turned out to be narrower.
+    pub(super) fn on_answer(&mut self, now: Instant, largest: u32, lost: WideLost) -> bool {
+        let row = lost.datagrams >= LOST && lost.rounds >= ROUNDS;
+        let small = largest <= self.start.into() && self.current > self.start && row;
+        let narrower = std::mem::replace(&mut self.doubtful, small) && small;
+        if narrower {
+            (self.current, self.doubtful) = (self.start, false);
+            self.resume = now + SOON;
         }
-        shrunk
+        narrower
     }
 }
 
@@ -106,8 +127,32 @@ mod tests {
             }
             assert!(path.current() <= real && real - path.current() < CLOSE, "{real}: {}", path.current());
             assert!(probes < 60);
-            assert_eq!(path.on_timeouts(Instant(0), BLACK_HOLE), real > 1200);
+            let found = path.current();
+            let wide = found > 1200;
+            let row = WideLost::row(LOST, ROUNDS);
+            // Silence, and small datagrams that get through, say nothing of large ones; nor do some that one round
+            // trip has lost.
+            for lost in [WideLost::row(LOST - 1, ROUNDS), WideLost::row(9 * LOST, ROUNDS - 1)] {
+                path.on_timeouts(DOUBT);
+                assert_eq!(path.current(), 1200);
+                assert_eq!((path.on_answer(Instant(0), 1200, lost), path.current()), (false, found));
+            }
+            // They are tried when many large ones were lost, and again large ones if one of these is there.
+            assert!(!path.on_answer(Instant(0), 1200, row));
             assert_eq!(path.current(), 1200);
+            assert!(!path.on_answer(Instant(0), found.into(), if wide { WideLost::default() } else { row }));
+            assert_eq!(path.current(), found);
+            assert!(!path.on_answer(Instant(0), 1200, row));
+            assert_eq!(path.on_answer(Instant(0), 1200, row), wide);
+            assert_eq!((path.current(), path.probe(Instant(0))), (1200, None));
+            // What was a full buffer is found out soon.
+            if wide {
+                while let Some(size) = path.probe(Instant(0) + SOON) {
+                    path.on_sent();
+                    if size <= real { assert!(path.on_acked(size)) } else { path.on_lost(size) }
+                }
+                assert_eq!(path.current(), found);
+            }
         }
     }
 }

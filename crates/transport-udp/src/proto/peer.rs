@@ -80,6 +80,7 @@ impl Slot {
         self.connecting = self.connecting.map(|since| since + late);
         if let Some(session) = &mut self.session {
             session.last_heard = session.last_heard + late;
+            session.asked_at = session.asked_at.map(|since| since + late);
         }
     }
 

@@ -30,7 +30,7 @@ impl Session {
             }
         }
         self.confirmed = true;
-        let (mut eliciting, mut news, mut kept) = (false, false, true);
+        let (mut eliciting, mut question, mut news, mut kept) = (false, false, false, true);
         let (mut acks, mut carried) = (0, 0);
         let mut reader = Reader::new(frames);
         while reader.remaining() > 0 {
@@ -45,6 +45,7 @@ impl Session {
                 return Err(Fault);
             }
             eliciting |= !matches!(frame, Frame::Ack { .. } | Frame::Padding);
+            question |= frame == Frame::Ping;
             match self.apply(shared, now, &frame) {
                 Ok(more) => news |= more,
                 Err(Untaken::Forbidden) => return Err(Fault),
@@ -59,8 +60,8 @@ impl Session {
                 self.ack_pending += 1;
                 self.ack_bytes += frames.len() as u64;
                 self.ack_at.get_or_insert(now + shared.config.ack_delay);
-                if !in_order {
-                    // A gap, or its end: the sender should know soon.
+                if question || !in_order {
+                    // A gap, or its end, or the sender says so: it should know soon.
                     self.ack_at = Some(now);
                 }
             }
@@ -74,17 +75,22 @@ impl Session {
             Frame::Padding | Frame::Ping => Ok(false),
             Frame::Ack { delay_micros, ranges } => {
                 let Self { recovery, traffic, path, .. } = self;
-                let delay = Span::from_micros(delay_micros);
+                let (delay, before) = (Span::from_micros(delay_micros), recovery.answered());
                 let done = recovery.on_ack(now, delay, ranges.iter(), |outcome, carried| {
                     traffic.settle(shared, path, outcome, carried);
                 });
                 // A sign of life is as old as what it answers: what somebody held back says nothing of the time
                 // since.
                 self.last_heard = self.last_heard.max(recovery.answered());
-                if std::mem::take(&mut traffic.path_grew) {
+                if recovery.answered() > before {
+                    self.asked_at = recovery.oldest();
+                }
+                let widest = done.map_err(|_| Untaken::Forbidden)?;
+                let narrower = widest.is_some_and(|widest| path.on_answer(now, widest, recovery.wide_lost()));
+                if std::mem::take(&mut traffic.path_grew) || narrower {
                     recovery.set_datagram(path.current().into());
                 }
-                done.map(|()| false).map_err(|_| Untaken::Forbidden)
+                Ok(false)
             }
             Frame::Credit(credit) => self.on_credit(shared, credit).map(|()| false).map_err(forbidden),
             Frame::Want(target) => {

@@ -11,7 +11,15 @@
 //! 1 % of random loss to about twelve datagrams a round trip whatever the link could carry; Westwood+ keeps the
 //! link filled and still gives way where a queue has built up, because there the bandwidth no longer grows with
 //! the window. CUBIC has NewReno's weakness.
+//!
+//! The bandwidth is the largest of the last round trips, each measured as BBR does (Cardwell et al., "BBR:
+//! congestion-based congestion control", CACM 2017): what was delivered between the sending of a datagram and its
+//! acknowledgement. An average would be of pauses, time-outs and the share that random loss takes, and would lower
+//! the window with every loss. A round trip that loses more than a fifth of what it sent has met a way that
+//! carries less than before: the bandwidth of earlier ones is forgotten at its end. RFC 8085 section 3.1 asks for
+//! a response within about a round trip, and BBR's second version limits the share of losses for the same reason.
 
+use super::config::DATAGRAM_START;
 use am_core::{Instant, Span};
 use std::collections::VecDeque;
 
@@ -71,15 +79,49 @@ impl FrameList {
     }
 }
 
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It wants an acknowledgement and counts as in flight.
+    Open,
+    Acked,
+    Lost,
+    /// It wants none.
+    Unasked,
+}
+
 #[derive(Debug)]
 struct Sent {
     at: Instant,
     size: u32,
-    /// Wants an acknowledgement and counts as in flight.
-    eliciting: bool,
-    /// Neither acknowledged nor given up.
-    open: bool,
+    state: State,
+    /// Bytes that had been acknowledged when it was sent, and since when there were so many.
+    delivered: u64,
+    delivered_at: Instant,
     load: FrameList,
+}
+
+/// Datagrams larger than [`DATAGRAM_START`] that have been lost since one of these was acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WideLost {
+    pub(super) datagrams: u32,
+    /// In how many round trips they were sent: a buffer that is full for a moment takes a row of them.
+    pub(super) rounds: u32,
+    round: Instant,
+}
+
+impl WideLost {
+    #[cfg(test)]
+    pub(super) fn row(datagrams: u32, rounds: u32) -> Self {
+        Self { datagrams, rounds, round: Instant(0) }
+    }
+
+    fn add(&mut self, at: Instant, round: Span) {
+        self.datagrams += 1;
+        if self.rounds == 0 || at.since(self.round) > round {
+            (self.rounds, self.round) = (self.rounds + 1, at);
+        }
+    }
 }
 
 /// Most datagrams in flight; below the replay window, so that nothing sent is ever too old to be accepted.
@@ -94,6 +136,7 @@ const FIRST_RTT: Span = Span::from_millis(50);
 /// acknowledgement or last datagram would stop the flow until a timer. The price is a queue of this length, less
 /// than switches have; on a long path it makes no difference.
 const SLACK: Span = Span::from_micros(100);
+/// Timeouts are this far apart at most, or a round trip and a quarter.
 const MAX_PTO: Span = Span::from_secs(1);
 /// Datagrams that may leave back to back.
 const BURST: u64 = 16;
@@ -108,11 +151,18 @@ pub(super) struct Recovery {
     /// Number of the first entry of `sent`.
     base: u64,
     largest_acked: Option<u64>,
+    /// The largest number whose acknowledgement has told a round-trip time.
+    sampled: Option<u64>,
     /// When the newest datagram was sent that the peer has acknowledged.
     answered: Instant,
     in_flight: u64,
+    /// Bytes of these that only explore the path. They take neither window nor pacer from messages: one of them is
+    /// as large as many datagrams, of which a path that does not carry it would stop all else for several round
+    /// trips. Exploring is slow by itself, one datagram a round trip.
+    exploring: u64,
     last_eliciting: Instant,
     loss_at: Option<Instant>,
+    wide_lost: WideLost,
     backoff: u32,
     /// Datagrams that may leave regardless of the window, after a timeout.
     pub(super) probes: u32,
@@ -126,13 +176,72 @@ pub(super) struct Recovery {
     threshold: u64,
     /// Losses of datagrams sent before this moment belong to a reduction already made.
     recovery_since: Option<Instant>,
-    /// Bandwidth in bytes per picosecond, and its sample in the making.
-    bandwidth: f64,
-    sample_since: Instant,
-    sample_bytes: u64,
+    bandwidth: Bandwidth,
+    round: Round,
+    /// Bytes that have been acknowledged, and since when there are so many.
+    delivered: u64,
+    delivered_at: Instant,
+    /// Since when there are round-trip times.
+    measured_at: Option<Instant>,
     tokens: f64,
     tokens_at: Instant,
 }
+
+/// Round trips whose bandwidth counts.
+const ROUNDS: usize = 10;
+
+/// The largest bandwidths of the last round trips in which the window was in use, in bytes per picosecond.
+#[derive(Debug, Default)]
+struct Bandwidth {
+    rounds: [f64; ROUNDS],
+    current: usize,
+    /// When the current round trip began.
+    since: Instant,
+}
+
+impl Bandwidth {
+    /// A round trip of the length `round` begins anew when it is over. What was measured while there was little to
+    /// send counts if it is more than before.
+    fn sample(&mut self, now: Instant, round: Span, rate: f64, full: bool) {
+        if full && now.since(self.since) >= round.max(GRANULARITY) {
+            self.current = (self.current + 1) % ROUNDS;
+            self.rounds[self.current] = 0.0;
+            self.since = now;
+        }
+        let current = &mut self.rounds[self.current];
+        *current = current.max(rate);
+    }
+
+    fn largest(&self) -> f64 {
+        self.rounds.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The way carries so much now, whatever it carried before.
+    fn forget(&mut self, rate: f64) {
+        self.rounds = [0.0; ROUNDS];
+        self.rounds[self.current] = rate;
+    }
+}
+
+/// A round trip that loses more than one datagram of so many, and [`FEW`] at least, has met congestion: with every
+/// tenth lost by chance, hardly any of a window worth keeping does.
+const HEAVY: u64 = 5;
+const FEW: u64 = 4;
+
+/// What has become of what one round trip sent.
+#[derive(Debug, Default)]
+struct Round {
+    /// It ends when a datagram from this number on is acknowledged.
+    until: u64,
+    delivered: u64,
+    /// The largest bandwidth of the round trip.
+    rate: f64,
+    lost: u64,
+    losses: u64,
+}
+
+/// Datagrams that were sent over more than so many probe timeouts and all lost are persistent congestion.
+const PERSISTENT: u64 = 3;
 
 /// Fewest bytes of the window, in datagrams.
 const LEAST_WINDOW: u64 = 4;
@@ -143,10 +252,13 @@ impl Recovery {
             sent: VecDeque::new(),
             base: 0,
             largest_acked: None,
+            sampled: None,
             answered: now,
             in_flight: 0,
+            exploring: 0,
             last_eliciting: now,
             loss_at: None,
+            wide_lost: WideLost::default(),
             backoff: 0,
             probes: 0,
             latest: Span::ZERO,
@@ -158,9 +270,11 @@ impl Recovery {
             window: 10 * datagram,
             threshold: u64::MAX,
             recovery_since: None,
-            bandwidth: 0.0,
-            sample_since: now,
-            sample_bytes: 0,
+            bandwidth: Bandwidth::default(),
+            round: Round::default(),
+            delivered: 0,
+            delivered_at: now,
+            measured_at: None,
             tokens: (BURST * datagram) as f64,
             tokens_at: now,
         }
@@ -189,7 +303,8 @@ impl Recovery {
     /// Whether the window lets a datagram go, pacing aside.
     pub(super) fn has_window(&self) -> bool {
         let limit = if self.probes > 0 { MAX_NUMBERS } else { MAX_IN_FLIGHT };
-        self.sent.len() < limit && (self.probes > 0 || self.in_flight + self.datagram <= self.window)
+        let taken = self.in_flight - self.exploring;
+        self.sent.len() < limit && (self.probes > 0 || taken + self.datagram <= self.window)
     }
 
     /// Whether a datagram that is not in flight, a bare acknowledgement, may take a number.
@@ -211,27 +326,47 @@ impl Recovery {
 
     pub(super) fn on_sent(&mut self, now: Instant, size: usize, eliciting: bool, load: FrameList) {
         if eliciting {
+            if self.in_flight == 0 {
+                // Before, there was nothing to deliver.
+                self.delivered_at = now;
+            }
             self.in_flight += size as u64;
             self.last_eliciting = now;
             self.probes = self.probes.saturating_sub(1);
-            self.tokens -= size as f64;
+            if load.is_probe() {
+                self.exploring += size as u64;
+            } else {
+                // What leaves regardless of the pacer, after a timeout, leaves no debt: a row of these would be
+                // paid off over seconds, in which nothing could leave, not even a sign of life.
+                self.tokens = (self.tokens - size as f64).max(0.0);
+            }
         }
-        self.sent.push_back(Sent { at: now, size: size as u32, eliciting, open: eliciting, load });
+        let Self { delivered, delivered_at, .. } = *self;
+        let state = if eliciting { State::Open } else { State::Unasked };
+        self.sent.push_back(Sent { at: now, size: size as u32, state, delivered, delivered_at, load });
         self.trim();
     }
 
     fn trim(&mut self) {
-        while self.sent.front().is_some_and(|sent| !sent.open) {
+        while self.sent.front().is_some_and(|sent| sent.state != State::Open) {
             self.sent.pop_front();
             self.base += 1;
         }
     }
 
-    fn pto(&self) -> Span {
+    /// The probe timeout of RFC 9002 section 6.2.1, without backoff.
+    fn pto_once(&self) -> Span {
         let rtt = self.smoothed.unwrap_or(FIRST_RTT);
         let variation = Span(4 * self.variation.0).max(GRANULARITY);
-        let once = rtt.0 + variation.0 + self.peer_delay.0;
-        Span(once.saturating_mul(1 << self.backoff.min(16))).min(MAX_PTO)
+        Span(rtt.0 + variation.0 + self.peer_delay.0)
+    }
+
+    fn pto(&self) -> Span {
+        let once = self.pto_once().0;
+        // One round trip that took long, because somebody had no processor, must not put off what follows for as
+        // long as a peer may be silent; but no answer can be there before a usual one is over.
+        let limit = MAX_PTO.0.max(self.smoothed.map_or(0, |rtt| rtt.0 / 4 * 5));
+        Span(once.saturating_mul(1 << self.backoff.min(16)).min(limit))
     }
 
     /// When [`Recovery::on_timer`] wants to be called.
@@ -243,7 +378,8 @@ impl Recovery {
         }
     }
 
-    /// Takes an acknowledgement in; reports what became of datagrams' loads, each at most once.
+    /// Takes an acknowledgement in; reports what became of datagrams' loads, each at most once. Returns the size
+    /// of the largest datagram that it is the first to name, if there is one.
     ///
     /// Work is bounded by the datagrams in flight.
     ///
@@ -255,7 +391,7 @@ impl Recovery {
         delay: Span,
         ranges: impl Iterator<Item = (u64, u64)> + Clone,
         mut report: impl FnMut(Outcome, Carried),
-    ) -> Result<(), Impossible> {
+    ) -> Result<Option<u32>, Impossible> {
         let largest = ranges.clone().map(|(_, last)| last).max().ok_or(Impossible)?;
         if largest >= self.next_number() {
             return Err(Impossible);
@@ -263,52 +399,64 @@ impl Recovery {
         if let Some(sent) = largest.checked_sub(self.base).and_then(|index| self.sent.get(index as usize)) {
             self.answered = self.answered.max(sent.at);
         }
-        let mut bytes = 0;
-        let window_full = self.in_flight + self.datagram * 2 > self.window;
+        let (mut bytes, mut explored, mut widest, mut newest) = (0, 0, None, None);
+        let window_full = self.in_flight - self.exploring + self.datagram * 2 > self.window;
         for (first, last) in ranges {
             for number in first.max(self.base)..(last + 1).max(self.base) {
                 let sent = &mut self.sent[(number - self.base) as usize];
-                if !sent.open {
+                if sent.state != State::Open {
                     continue;
                 }
-                sent.open = false;
+                sent.state = State::Acked;
                 bytes += u64::from(sent.size);
-                if number == largest && sent.eliciting {
-                    self.latest = now.since(sent.at);
-                    let sample = Span(self.latest.0.saturating_sub(delay.min(self.peer_delay).0));
-                    let sample = if sample < self.least { self.latest } else { sample };
-                    self.least = self.least.min(self.latest);
-                    let smoothed = self.smoothed.unwrap_or(sample);
-                    let error = if self.smoothed.is_some() { smoothed.0.abs_diff(sample.0) } else { sample.0 * 2 };
-                    self.variation = Span((3 * self.variation.0 + error) / 4);
-                    self.smoothed = Some(Span((7 * smoothed.0 + sample.0) / 8));
-                }
+                explored += if sent.load.is_probe() { u64::from(sent.size) } else { 0 };
+                widest = widest.max(Some(sent.size));
+                newest = newest.max(Some((number, sent.at, sent.delivered, sent.delivered_at)));
                 sent.load.iter().for_each(|carried| report(Outcome::Acked, carried));
             }
         }
+        // Not of the largest number: it may be that of an acknowledgement, which nobody answers.
+        if let Some((number, at, ..)) = newest.filter(|(number, ..)| Some(*number) > self.sampled) {
+            self.sampled = Some(number);
+            self.sample(now.since(at), delay);
+        }
         self.largest_acked = self.largest_acked.max(Some(largest));
-        self.in_flight = self.in_flight.saturating_sub(bytes);
+        (self.in_flight, self.exploring) = (self.in_flight - bytes, self.exploring - explored);
         if bytes > 0 {
-            self.backoff = 0;
-            self.measure(now, bytes);
+            (self.backoff, self.probes) = (0, 0);
+            (self.delivered, self.delivered_at) = (self.delivered + bytes, now);
+            if let Some((.., before, since)) = newest {
+                let rate = (self.delivered - before) as f64 / now.since(since).0.max(1) as f64;
+                self.bandwidth.sample(now, self.smoothed.unwrap_or(FIRST_RTT), rate, window_full);
+                self.round.delivered += bytes;
+                self.round.rate = self.round.rate.max(rate);
+            }
             if window_full {
-                self.grow(bytes);
+                self.grow(bytes - explored);
             }
         }
         self.find_losses(now, report);
+        if widest > Some(DATAGRAM_START.into()) {
+            self.wide_lost = WideLost::default();
+        }
+        if newest.is_some_and(|(number, ..)| number >= self.round.until) {
+            self.end_round();
+        }
+        self.measured_at = self.measured_at.or(self.smoothed.map(|_| now));
         self.trim();
-        Ok(())
+        Ok(widest)
     }
 
-    /// One bandwidth sample per round trip, smoothed.
-    fn measure(&mut self, now: Instant, bytes: u64) {
-        self.sample_bytes += bytes;
-        let elapsed = now.since(self.sample_since);
-        if elapsed >= self.smoothed.unwrap_or(FIRST_RTT).max(GRANULARITY) {
-            let sample = self.sample_bytes as f64 / elapsed.0 as f64;
-            self.bandwidth = if self.bandwidth == 0.0 { sample } else { self.bandwidth * 0.875 + sample * 0.125 };
-            (self.sample_since, self.sample_bytes) = (now, 0);
-        }
+    /// An answer took so long, of which the peer says that it waited for `delay`.
+    fn sample(&mut self, latest: Span, delay: Span) {
+        self.latest = latest;
+        let sample = Span(latest.0.saturating_sub(delay.min(self.peer_delay).0));
+        let sample = if sample < self.least { latest } else { sample };
+        self.least = self.least.min(latest);
+        let smoothed = self.smoothed.unwrap_or(sample);
+        let error = if self.smoothed.is_some() { smoothed.0.abs_diff(sample.0) } else { sample.0 * 2 };
+        self.variation = Span((3 * self.variation.0 + error) / 4);
+        self.smoothed = Some(Span((7 * smoothed.0 + sample.0) / 8));
     }
 
     fn grow(&mut self, bytes: u64) {
@@ -325,32 +473,63 @@ impl Recovery {
             return;
         }
         self.recovery_since = Some(now);
-        let fair = self.bandwidth * self.least.0.saturating_add(SLACK.0) as f64;
+        self.shrink_to_bandwidth();
+    }
+
+    fn shrink_to_bandwidth(&mut self) {
+        let fair = self.bandwidth.largest() * self.least.0.saturating_add(SLACK.0) as f64;
         self.threshold = (fair as u64).clamp(LEAST_WINDOW * self.datagram, MAX_IN_FLIGHT as u64 * self.datagram);
         self.window = self.window.min(self.threshold);
+    }
+
+    /// What a round trip sent has arrived or been given up.
+    fn end_round(&mut self) {
+        let Round { delivered, rate, lost, losses, .. } = self.round;
+        if losses >= FEW && lost * HEAVY > lost + delivered {
+            self.bandwidth.forget(rate);
+            self.shrink_to_bandwidth();
+        }
+        self.round = Round { until: self.next_number(), ..Round::default() };
     }
 
     fn find_losses(&mut self, now: Instant, mut report: impl FnMut(Outcome, Carried)) {
         self.loss_at = None;
         let Some(largest) = self.largest_acked else { return };
-        let loss_delay = self.latest.max(self.smoothed.unwrap_or(FIRST_RTT));
-        let loss_delay = Span(loss_delay.0 / 8 * 9).max(GRANULARITY);
-        let mut newest_loss = None;
+        let round = self.latest.max(self.smoothed.unwrap_or(FIRST_RTT));
+        let loss_delay = Span(round.0 / 8 * 9).max(GRANULARITY);
+        let persistent = Span(PERSISTENT * self.pto_once().0);
+        // Before there were round-trip times, nothing is known of how long is long.
+        let measured_at = self.measured_at.or(Some(now));
+        let (mut newest_loss, mut run, mut longest) = (None, None, Span::ZERO);
         for index in 0..self.sent.len() {
             let number = self.base + index as u64;
             if number >= largest {
                 break;
             }
             let sent = &mut self.sent[index];
-            if !sent.open {
+            match sent.state {
+                State::Acked => run = None,
+                State::Lost => run = run.or(Some(sent.at).filter(|at| Some(*at) > measured_at)),
+                State::Open | State::Unasked => {}
+            }
+            if sent.state != State::Open {
                 continue;
             }
             if largest - number >= PACKET_THRESHOLD || sent.at + loss_delay <= now {
-                sent.open = false;
-                self.in_flight = self.in_flight.saturating_sub(u64::from(sent.size));
+                sent.state = State::Lost;
+                self.in_flight -= u64::from(sent.size);
                 // The loss of an exploring datagram says something of its size, not of congestion.
-                if !sent.load.is_probe() {
+                if sent.load.is_probe() {
+                    self.exploring -= u64::from(sent.size);
+                } else {
                     newest_loss = Some(sent.at);
+                    self.round.lost += u64::from(sent.size);
+                    self.round.losses += 1;
+                    if sent.size > DATAGRAM_START.into() {
+                        self.wide_lost.add(sent.at, round);
+                    }
+                    run = run.or(Some(sent.at).filter(|at| Some(*at) > measured_at));
+                    longest = longest.max(run.map_or(Span::ZERO, |since| sent.at.since(since)));
                 }
                 sent.load.iter().for_each(|carried| report(Outcome::Lost, carried));
             } else {
@@ -360,6 +539,10 @@ impl Recovery {
         }
         if let Some(sent_at) = newest_loss {
             self.shrink(now, sent_at);
+        }
+        if longest > persistent {
+            // RFC 9002 section 7.6: nothing arrived of all that was sent for so long.
+            self.window = LEAST_WINDOW * self.datagram;
         }
     }
 
@@ -378,98 +561,32 @@ impl Recovery {
         self.backoff += 1;
         self.probes = 2;
         self.last_eliciting = now;
-        let oldest = self.sent.iter().filter(|sent| sent.open && !sent.load.is_probe()).take(2);
+        let open = |sent: &&Sent| sent.state == State::Open && !sent.load.is_probe();
+        let oldest = self.sent.iter().filter(open).take(2);
         oldest.flat_map(|sent| sent.load.iter()).for_each(|carried| report(Outcome::Lost, carried));
-        if self.backoff >= 3 {
-            // Persistent congestion, RFC 9002 section 7.6.
-            self.threshold = (self.window / 2).max(LEAST_WINDOW * self.datagram);
-            self.window = LEAST_WINDOW * self.datagram;
-        }
         true
+    }
+
+    /// Something that asks whether the peer is there leaves regardless of window and pacer.
+    pub(super) fn let_one_go(&mut self) {
+        self.probes = self.probes.max(1);
+    }
+
+    /// When the oldest datagram in flight was sent.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.sent.front().map(|sent| sent.at)
     }
 
     /// Timeouts in a row without any acknowledgement.
     pub(super) fn timeouts(&self) -> u32 {
         self.backoff
     }
+
+    /// The large datagrams that have been lost since one was acknowledged.
+    pub(super) fn wide_lost(&self) -> WideLost {
+        self.wide_lost
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Span = Span::from_millis(1);
-
-    fn load(offset: u64) -> FrameList {
-        let mut load = FrameList::EMPTY;
-        load.push(Carried::Stream { stream: 0, offset, len: 1 });
-        load
-    }
-
-    fn send(recovery: &mut Recovery, now: Instant, count: u64) {
-        for _ in 0..count {
-            recovery.on_sent(now, 1000, true, load(recovery.next_number()));
-        }
-    }
-
-    #[test]
-    fn round_trips_are_estimated_as_the_rfc_says() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        send(&mut recovery, Instant(0), 1);
-        recovery.on_ack(Instant(0) + Span::from_millis(80), Span::ZERO, [(0, 0)].into_iter(), |_, _| {}).unwrap();
-        assert_eq!(recovery.round_trip(), Some(Span::from_millis(80)));
-        assert_eq!(recovery.variation, Span::from_millis(40));
-        assert_eq!(recovery.pto(), Span::from_millis(80 + 160 + 1));
-    }
-
-    #[test]
-    fn three_later_datagrams_make_a_loss() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        send(&mut recovery, Instant(0), 5);
-        let mut outcomes = Vec::new();
-        let now = Instant(0) + MS;
-        recovery.on_ack(now, Span::ZERO, [(4, 4)].into_iter(), |outcome, _| outcomes.push(outcome)).unwrap();
-        assert_eq!(outcomes, [Outcome::Acked, Outcome::Lost, Outcome::Lost]);
-        let at = recovery.deadline().unwrap();
-        assert!(at > now && at < now + MS);
-        let mut later = 0;
-        assert!(!recovery.on_timer(at, |_, _| later += 1));
-        assert_eq!((later, recovery.in_flight, recovery.deadline()), (2, 0, None));
-        assert_eq!(recovery.on_ack(at, MS, [(9, 9)].into_iter(), |_, _| {}), Err(Impossible));
-    }
-
-    #[test]
-    fn silence_brings_probes_at_doubling_distances() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        send(&mut recovery, Instant(0), 9);
-        let mut last = Instant(0);
-        let mut gaps = Vec::new();
-        for _ in 0..3 {
-            let at = recovery.deadline().unwrap();
-            let mut again = 0;
-            assert!(recovery.on_timer(at, |_, _| again += 1));
-            assert_eq!((again, recovery.probes), (2, 2));
-            gaps.push(at.since(last).0);
-            last = at;
-        }
-        assert_eq!((gaps[1], gaps[2]), (2 * gaps[0], 4 * gaps[0]));
-        assert_eq!(recovery.window, LEAST_WINDOW * 1000);
-    }
-
-    #[test]
-    fn random_loss_keeps_the_window_near_the_path() {
-        let mut recovery = Recovery::new(Instant(0), 1000, MS);
-        let mut now = Instant(0);
-        for round in 0..300u64 {
-            let first = recovery.next_number();
-            let count = (recovery.window / 1000).min(100);
-            send(&mut recovery, now, count);
-            now = now + Span::from_millis(10);
-            let skip = first + round % 3;
-            let ranges = [(skip + 1, first + count - 1), (first, skip.max(first + 1) - 1)];
-            recovery.on_ack(now, Span::ZERO, ranges.into_iter().filter(|(a, b)| a <= b), |_, _| {}).unwrap();
-        }
-        // NewReno would be at a handful of datagrams, with one loss in every round trip.
-        assert!(recovery.window > 8_000, "{}", recovery.window);
-    }
-}
+mod tests;

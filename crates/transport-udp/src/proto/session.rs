@@ -91,6 +91,8 @@ pub(super) struct Session {
     /// The last moment at which the peer is known to have been there.
     pub(super) last_heard: Instant,
     pub(super) last_sent: Instant,
+    /// Since when something waits for an answer that tells whether the peer is there.
+    pub(super) asked_at: Option<Instant>,
 }
 
 /// Names and keys of a new session.
@@ -133,6 +135,7 @@ impl Session {
             wake: None,
             last_heard: now,
             last_sent: now,
+            asked_at: None,
         }
     }
 
@@ -460,25 +463,27 @@ impl Session {
         let alive = self.last_heard.max(self.last_sent) + Span(silence.0 / 4);
         let soft = [self.ack_at, self.traffic.credit_at, Some(alive)].into_iter().flatten().filter(|at| *at > now);
         let firm = [self.recovery.deadline(), self.wake].into_iter().flatten();
-        soft.chain(firm).fold(self.last_heard + silence, Instant::min)
+        let silent = (self.last_heard + silence).max(self.asked_at.unwrap_or(now) + Span(silence.0 / 4));
+        soft.chain(firm).fold(silent, Instant::min)
     }
 
-    /// Time has passed. Returns whether the peer has been silent for too long.
+    /// Time has passed. Returns whether the peer has been silent for too long: after `silence`, and not before it
+    /// has had a quarter of that to answer. What was never asked is nobody's silence.
     pub(super) fn on_timer(&mut self, shared: &mut Context, now: Instant) -> bool {
         let silence = shared.config.silence;
-        if now.since(self.last_heard) >= silence {
+        let had_time = |since| now.since(since) >= Span(silence.0 / 4);
+        if now.since(self.last_heard) >= silence && self.asked_at.is_some_and(had_time) {
             return true;
         }
         if now.since(self.last_heard.max(self.last_sent)) >= Span(silence.0 / 4) {
             self.ping = true;
+            self.recovery.let_one_go();
         }
         let Self { recovery, traffic, path, .. } = self;
         if recovery.on_timer(now, |outcome, carried| traffic.settle(shared, path, outcome, carried)) {
             shared.counters.timeouts += 1;
             self.ping = true;
-            if path.on_timeouts(now, recovery.timeouts()) {
-                recovery.set_datagram(path.current().into());
-            }
+            path.on_timeouts(recovery.timeouts());
         }
         false
     }

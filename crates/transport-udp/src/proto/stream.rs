@@ -140,6 +140,19 @@ impl OutgoingBulk {
         (len > 0).then_some((offset, len, at_end - (last - offset)))
     }
 
+    /// Whether the next range of at most `most` bytes is all that there is to send, and the end of more.
+    pub(super) fn ends_within(&self, most: u64, lent: bool) -> bool {
+        let Self { bytes, announced, .. } = self;
+        if announced - bytes.fifo.start() <= most {
+            return false;
+        }
+        let Some((offset, len, _)) = self.next_range(most, lent) else { return false };
+        match bytes.lost.first() {
+            None => offset + len == *announced,
+            Some((_, end)) => bytes.lost.len() == 1 && offset + len == end && bytes.next == *announced,
+        }
+    }
+
     /// Where in the payload that is lent bytes are, if they are there.
     pub(super) fn place_in(&self, lent: Option<&[u8]>, offset: u64) -> Option<usize> {
         let payload = lent.filter(|_| offset >= self.bytes.fifo.end())?;

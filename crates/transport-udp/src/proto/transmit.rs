@@ -47,6 +47,8 @@ impl Session {
         mut lent: Option<&mut Loan<'_>>,
     ) -> Option<usize> {
         self.wake = None;
+        // Each of the datagrams that follow a timeout asks for its acknowledgement.
+        self.ping |= self.recovery.probes > 0;
         let mut open = self.recovery.has_window();
         let waits = self.has_work(now, lent.is_some());
         if open && waits {
@@ -91,6 +93,9 @@ impl Session {
             encode_ack(&mut writer, delay_micros, self.replay.ranges().iter())?;
             (self.ack_pending, self.ack_bytes, self.ack_at) = (0, 0, None);
         }
+        // The end of a large payload asks for its acknowledgement, too: nothing that follows would bring it about.
+        let room = writer.remaining() as u64;
+        self.ping |= work && self.traffic.bulk_out.iter().any(|bulk| bulk.ends_within(room, lent.is_some()));
         if work {
             self.fill(shared, now, &mut writer, &mut load, lent.as_deref_mut())?;
         }
@@ -115,6 +120,7 @@ impl Session {
         let len = self.seal.seal(protection, number, out, HEADER + body);
         if load.is_some() {
             self.last_sent = now;
+            self.asked_at.get_or_insert(now);
         }
         self.recovery.on_sent(now, len, load.is_some(), load.unwrap_or(FrameList::EMPTY));
         shared.counters.sent += 1;

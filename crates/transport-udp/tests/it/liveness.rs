@@ -180,7 +180,8 @@ fn the_path_is_probed_and_a_narrower_one_noticed() {
         let _ = world.send(Peer(0), Peer(1), 20_000);
     }
     world.run(Span::from_secs(30), World::complete);
-    assert_eq!(world.machine(0).datagram_size(Peer(1)), Some(1200));
+    let found = world.machine(0).datagram_size(Peer(1)).unwrap();
+    assert!((1200..=1300).contains(&found), "{found}");
     assert_eq!(world.machine(0).losses(), 0);
 }
 

@@ -2,6 +2,7 @@
 
 mod allocation;
 mod conformance;
+mod crowd;
 mod failures;
 mod faults;
 mod fork;
@@ -10,6 +11,7 @@ mod fuzz_flood;
 mod fuzz_seeds;
 mod liveness;
 mod patience;
+mod recovery;
 mod security;
 mod simulated;
 mod simulated_conformance;
