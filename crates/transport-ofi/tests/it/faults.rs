@@ -4,7 +4,8 @@
 use crate::fake::{FakePort, Faults, Mutation, Network, Random, SEGMENT};
 use am_conformance::{Buffers, Fabric, Needs, Plan, Profile, all_cases, run};
 use am_core::transport::{
-    Arrival, Body, PendingKey, Refused, ReplyBound, ReplyPath, RequestHeader, Sink, Slot as _,
+    Arrival, Body, Completion, Landing, OperationFault, PendingKey, Refused, Remote, ReplyBound, ReplyPath,
+    RequestHeader, Sink, Slot as _, Ticket,
 };
 use am_core::{LossCause, Payload, PayloadWriter as _, Peer, PeerStatus, Rank, Shape, Transport as _, Words};
 use std::collections::VecDeque;
@@ -35,6 +36,8 @@ struct Player {
     /// Peers may be lost.
     bereaved: bool,
     findings: Vec<String>,
+    /// How one-sided operations ended.
+    ended: Vec<Result<(), OperationFault>>,
 }
 
 impl Player {
@@ -50,6 +53,7 @@ impl Player {
             replies_seen: 0,
             bereaved: false,
             findings: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -115,6 +119,10 @@ impl Sink for Player {
         let (from, number) = (arrival.from.index(), arrival.args.word(0).unwrap_or(u32::MAX));
         self.replies_seen += 1;
         self.check("reply", from, number, &arrival);
+    }
+
+    fn completed(&mut self, completion: Completion<'_>) {
+        self.ended.push(completion.outcome.map(drop));
     }
 
     fn control(&mut self, from: Peer, args: &Words, payload: Payload<'_>) {
@@ -597,7 +605,6 @@ fn a_failure_during_a_question_is_asked_for_too() {
 /// memory back.
 #[test]
 fn nothing_lands_after_a_loss() {
-    use am_core::transport::{Landing, Remote, Ticket};
     let mut late = 0;
     for seed in 1..30 {
         let faults = Faults { late: 90, ..Faults::none(seed) };
@@ -622,4 +629,34 @@ fn nothing_lands_after_a_loss() {
         conduits.into_iter().for_each(std::mem::forget);
     }
     assert_eq!(late, 0, "of 29 segments so many were written to after the loss");
+}
+
+/// Operations that the network fails to carry end as those of a lost peer, whether that failure or the launcher's word
+/// comes first.
+#[test]
+fn failed_operations_are_those_of_a_lost_peer() {
+    for word_first in [false, true] {
+        let (network, mut conduits) =
+            Network::with_conduits(Shape::new(2), 8, (8, 2), 256, Faults { late: 50, ..Faults::none(2) });
+        let mut player = Player::new(0, 2, 1);
+        let remote = |id| Remote { peer: Peer(1), at: 0, ticket: Ticket { id, part: 0 } };
+        let native = conduits[0].native(Peer(1)).unwrap().0;
+        native.get(remote(1), 100, Landing::Report, &mut |_| ()).unwrap();
+        native.get(remote(2), 100, Landing::Segment(500), &mut |_| ()).unwrap();
+        native.put(remote(3), &[1; 100], None, &mut |_| ()).unwrap();
+        network.kill(1);
+        let notifier = conduits[0].failure_notifier();
+        if word_first {
+            notifier.lost(Rank(1), LossCause::Died);
+        }
+        while player.ended.len() < 3 {
+            conduits[0].poll(9, &mut player);
+        }
+        notifier.lost(Rank(1), LossCause::Died);
+        conduits[0].poll(9, &mut player);
+        assert_eq!(player.ended, [Err(OperationFault::Gone); 3], "the word first: {word_first}");
+        let cause = if word_first { LossCause::Died } else { LossCause::Silent };
+        assert_eq!(status(&conduits[0], 1), PeerStatus::Lost(cause), "the first to tell counts");
+        conduits.into_iter().for_each(std::mem::forget);
+    }
 }
