@@ -1,11 +1,12 @@
 //! Figures over providers of libfabric, each beside the provider called directly in the same run:
 //! `cargo bench --bench ofi`, or `-- tcp shm` for some providers. Ranks are threads. With `--test` everything runs
-//! once with tiny counts. Without the library it says so and is skipped.
+//! once with tiny counts; with `--slots` each message has a receive buffer of its own. Without the library it says
+//! so and is skipped.
 
 use am_core::{Address, Endpoint, HandlerResult, Handlers, Payload, Rank, Shape};
 use std::sync::Barrier;
 use std::time::Instant;
-use transport_ofi::wire::{Event, Fault, Operation, Wire};
+use transport_ofi::wire::{Event, Fault, Operation, Receipt, Wire};
 use transport_ofi::{OfiConfig, Opened, Port};
 
 /// Bytes of a short message of the raw provider: as many as a Short with one argument has.
@@ -25,7 +26,9 @@ struct Counts {
 }
 
 fn config(provider: &str) -> OfiConfig {
-    OfiConfig::default().provider(provider).interface("127.0.0.1")
+    let mut config = OfiConfig::default().provider(provider).interface("127.0.0.1");
+    config.multi_receive = !std::env::args().any(|argument| argument == "--slots");
+    config
 }
 
 fn open(provider: &str) -> Result<[Opened; 2], transport_ofi::OfiError> {
@@ -49,15 +52,20 @@ fn poll(port: &mut Port, events: &mut Vec<Event>) {
 
 /// Polls until so many messages have come, those among `events` included, and offers their slots again.
 fn receive(port: &mut Port, events: &mut Vec<Event>, mut messages: u32) {
-    let mut slots = Vec::with_capacity(64);
     loop {
-        slots.extend(events.drain(..).filter_map(|event| match event {
-            Event::Done(Operation::Receive(slot), _) => Some(slot),
-            _ => None,
-        }));
-        for slot in slots.drain(..) {
-            insist(port, events, |port| port.post(slot));
-            messages -= 1;
+        for event in events.drain(..) {
+            let free = match event {
+                Event::Arrived(Receipt { slot, last, .. }) => {
+                    messages -= 1;
+                    last.then_some(slot)
+                }
+                Event::Done(Operation::Receive(slot)) => Some(slot),
+                _ => None,
+            };
+            if let Some(slot) = free {
+                // A slot that came free can be offered.
+                port.post(slot).expect("there is room for it");
+            }
         }
         if messages == 0 {
             return;
@@ -123,7 +131,7 @@ fn raw(provider: &str, counts: Counts) -> [f64; 3] {
                 events.clear();
                 poll(&mut a, &mut events);
                 free.extend(events.iter().filter_map(|event| match event {
-                    Event::Done(Operation::Write(buffer), _) => Some(*buffer),
+                    Event::Done(Operation::Write(buffer)) => Some(*buffer),
                     _ => None,
                 }));
             }

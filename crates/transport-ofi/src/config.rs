@@ -37,6 +37,9 @@ pub struct OfiConfig {
     pub chunks: u32,
     /// Bytes of each.
     pub chunk_bytes: usize,
+    /// Whether messages share receive buffers, one after the other, where the provider has that (`FI_MULTI_RECV`)
+    /// and manages its queues; otherwise each has a buffer of its own.
+    pub multi_receive: bool,
     /// How long a departure may wait for peers that do not answer.
     pub linger: Duration,
     /// How long the program may leave the provider alone before the helper thread carries it on.
@@ -56,6 +59,7 @@ impl Default for OfiConfig {
             window: None,
             chunks: 16,
             chunk_bytes: 128 << 10,
+            multi_receive: true,
             linger: Duration::from_secs(5),
             absence: Duration::from_millis(2),
         }

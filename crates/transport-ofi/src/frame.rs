@@ -14,6 +14,8 @@
 //! | 24..40 | of a Long message: where its payload is placed, and its length (bytes 20..24 are zero) |
 //!
 //! Arguments and payload follow. Numbers are little-endian.
+//!
+//! A bundle is a header, and then frames, each behind its length in two bytes.
 
 use am_core::{Category, Words};
 
@@ -44,6 +46,8 @@ pub(crate) enum Kind {
     Due,
     /// Outside of the sequence: the sender counts the receiver as lost.
     Severed,
+    /// Several frames, each with its own header and place in the sequence.
+    Bundle,
 }
 
 /// A peer broke the protocol.
@@ -108,6 +112,7 @@ impl Kind {
             Self::Probe => 13,
             Self::Due => 14,
             Self::Severed => 15,
+            Self::Bundle => 16,
         }
     }
 
@@ -124,6 +129,7 @@ impl Kind {
             13 => Some(Self::Probe),
             14 => Some(Self::Due),
             15 => Some(Self::Severed),
+            16 => Some(Self::Bundle),
             _ => None,
         }
     }
@@ -197,6 +203,20 @@ impl Header {
     }
 }
 
+/// Bytes before each frame of a bundle.
+pub(crate) const LENGTH: usize = 2;
+
+/// The first frame of some, and the others.
+type Split<'b> = (&'b [u8], &'b [u8]);
+
+/// The first frame of those that are left of a bundle, and the rest; nothing at its end.
+pub(crate) fn next_of_bundle(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
+    let Some((length, rest)) = bytes.split_first_chunk() else {
+        return if bytes.is_empty() { Ok(None) } else { Err(Malformed) };
+    };
+    rest.split_at_checked(u16::from_le_bytes(*length).into()).map(Some).ok_or(Malformed)
+}
+
 /// Makes a frame one of nothing but its credits, with the same number.
 ///
 /// # Panics
@@ -216,7 +236,7 @@ mod tests {
     proptest! {
         #[test]
         fn frames_are_read_as_composed(
-            code in 0u8..16, handler: u8, words in prop::collection::vec(any::<u32>(), 0..17), numbers: [u32; 4],
+            code in 0u8..17, handler: u8, words in prop::collection::vec(any::<u32>(), 0..17), numbers: [u32; 4],
             placed: (u64, u64), payload in prop::collection::vec(any::<u8>(), 0..50),
         ) {
             let kind = Kind::of(code).unwrap();
@@ -239,6 +259,27 @@ mod tests {
             for short in 0..header.len() + 4 * words.len() {
                 prop_assert!(Header::read(&bytes[..short]).is_err());
             }
+        }
+
+        #[test]
+        fn bundles_are_read_as_composed(
+            frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..9),
+        ) {
+            let mut bytes = Vec::new();
+            for frame in &frames {
+                bytes.extend((frame.len() as u16).to_le_bytes());
+                bytes.extend(frame);
+            }
+            let mut rest = &bytes[..];
+            for frame in &frames {
+                let (first, more) = next_of_bundle(rest).unwrap().unwrap();
+                prop_assert_eq!(first, &frame[..]);
+                // No part of a frame or of its length is a frame.
+                let here = rest.len() - more.len();
+                prop_assert!((1..here).all(|short| next_of_bundle(&rest[..short]).is_err()));
+                rest = more;
+            }
+            prop_assert_eq!(next_of_bundle(rest), Ok(None));
         }
 
         #[test]

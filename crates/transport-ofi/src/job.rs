@@ -5,7 +5,7 @@ use crate::config::OfiConfig;
 use crate::error::OfiError;
 use crate::memory::OfiMemory;
 use crate::provider::{self, Offer};
-use crate::sys::{LONGEST_NAME, Opening, Port, Remote};
+use crate::sys::{LONGEST_NAME, Opening, Port, Remote, SETOPT};
 use crate::wire::Sizes;
 use am_core::{Address, Memory, Rank, Segment, Shape, Span};
 use std::fmt;
@@ -19,6 +19,11 @@ pub type Ofi<M = OfiMemory> = Conduit<Port, M>;
 const FRAMES: u32 = 128;
 /// Slots on offer to a provider that keeps what finds none: they are on offer again as soon as something has come.
 const MANAGED_SLOTS: u32 = 1024;
+/// Slots that take several messages, and their size: each is done with once the longest message would not fit.
+const SHARED_SLOTS: u32 = 4;
+const SHARED_SLOT_BYTES: usize = 256 << 10;
+/// Longest messages that such a slot takes at least.
+const LEAST_OF_SHARED: usize = 8;
 /// How long an injected frame may be missing at a peer once one has failed.
 const PATIENCE: Span = Span::from_secs(1);
 
@@ -126,7 +131,8 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
         }
         let needed = Settings::slots(endpoints, window);
         let most = u32::try_from(offer.receives).unwrap_or(u32::MAX);
-        // What finds no slot waits where a provider manages its queues.
+        // What finds no slot waits where a provider manages its queues. Elsewhere there is one for each message
+        // that can be under way, of any length: of bytes, which several share, there would have to be as many.
         let slots = if offer.managed { needed.min(most).min(MANAGED_SLOTS) } else { needed };
         if slots > most {
             let value = format!("{window}, which needs {needed} receive buffers of {}", offer.provider);
@@ -143,16 +149,25 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
             chunks: config.chunks.min(share),
             chunk_bytes: config.chunk_bytes.min(offer.largest),
             slots,
+            slot_bytes: config.frame_bytes(),
             inject: offer.inject,
         };
-        let opening = Opening {
-            infos: &mut infos,
-            offer: index,
-            provider: &offer.provider,
-            sizes,
-            segment: &segment.erase(),
+        let mut open = |sizes| {
+            let (provider, segment) = (&offer.provider, &segment.erase());
+            Port::open(Opening { infos: &mut infos, offer: index, provider, sizes, segment })
         };
-        let port = Port::open(opening)?;
+        let shared = Sizes {
+            slots: slots.min(SHARED_SLOTS),
+            slot_bytes: SHARED_SLOT_BYTES.max(LEAST_OF_SHARED * sizes.frame_bytes),
+            ..sizes
+        };
+        let several = config.multi_receive && offer.managed && offer.several;
+        let port = match several.then(|| open(shared)) {
+            Some(Ok(port)) => port,
+            // What it offers is not what it does.
+            Some(Err(OfiError::Call { call: SETOPT, .. })) | None => open(sizes)?,
+            Some(Err(error)) => return Err(error),
+        };
         let card = Card {
             provider: offer.provider.clone(),
             medium: config.medium,

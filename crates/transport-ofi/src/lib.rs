@@ -77,6 +77,8 @@
 //! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the
 //!   program has left it alone for 2 ms: a Long payload of several parts towards a rank that computes comes that
 //!   much slower.
+//! * What a program sends to a peer in one turn, so without a poll between, travels together, but for the first
+//!   message: of a program that then computes, the rest is sent by the helper thread, so up to 4 ms later.
 //! * A rank that waits spins, then yields, then sleeps on the completion queue's descriptor; so does the helper
 //!   after [`Waiting::notify`](am_core::Waiting::notify). Over a provider without a descriptor (shm) the rank
 //!   sleeps for 20 to 500 us at a time instead, and the helper looks every 100 us.

@@ -115,6 +115,28 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(start, self.bytes) }
     }
 
+    /// Some bytes of a buffer that the provider may have, and has said to have filled.
+    ///
+    /// # Panics
+    /// If they are not inside the buffer.
+    ///
+    /// # Safety
+    /// The provider must not write to these bytes any more before the buffer is lent again, which takes `&mut
+    /// self`.
+    pub(crate) unsafe fn filled(&self, index: usize, at: usize, len: usize) -> &[u8] {
+        assert!(index < self.lent.len() && at <= self.bytes && len <= self.bytes - at, "bytes of a buffer");
+        let start = self.region.start().wrapping_add(index * self.stride + at);
+        // SAFETY: the bytes lie inside the region, which outlives the borrow; nobody writes to them, as the caller
+        // says.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    /// Where in a buffer an address is; nothing of an address elsewhere.
+    pub(crate) fn offset(&self, index: usize, address: *const u8) -> Option<usize> {
+        let start = self.region.start() as usize + index * self.stride;
+        (address as usize).checked_sub(start).filter(|at| *at <= self.bytes)
+    }
+
     /// A buffer's bytes, to be written.
     ///
     /// # Panics

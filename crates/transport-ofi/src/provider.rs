@@ -31,6 +31,8 @@ pub struct Offer {
     pub ordered: bool,
     /// Whether the provider protects its queues and peers' from overruns.
     pub managed: bool,
+    /// Whether it takes several messages into one buffer.
+    pub several: bool,
 }
 
 /// Providers by speed, fastest first, by a part of their names; the word behind says what they are for.
@@ -241,6 +243,7 @@ mod tests {
             largest: 1 << 30,
             ordered: true,
             managed: true,
+            several: true,
         }
     }
 

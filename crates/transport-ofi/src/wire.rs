@@ -2,7 +2,9 @@
 //! libfabric, behind which tests put a network of their own.
 //!
 //! A wire has buffers for outgoing messages (frames, then chunks, numbered together) and slots for incoming ones.
-//! What a call accepted ends in exactly one [`Event`]; until then its buffer or slot is not to be touched.
+//! What a call accepted ends in exactly one [`Event`]; until then its buffer or slot is not to be touched. A slot
+//! may take several messages one after the other (libfabric's multi-receive buffers): each is a [`Receipt`], and
+//! the slot stays the network's until one of them is the last.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 pub struct Sizes {
     /// Buffers for messages: numbers from 0.
     pub frames: u32,
-    /// Bytes of each, and of each slot.
+    /// Bytes of each, and of the longest message.
     pub frame_bytes: usize,
     /// Buffers for parts of Long payloads: numbers from `frames`.
     pub chunks: u32,
@@ -20,8 +22,17 @@ pub struct Sizes {
     pub chunk_bytes: usize,
     /// Slots for messages that arrive.
     pub slots: u32,
+    /// Bytes of each: those of a frame, or more where slots take several messages.
+    pub slot_bytes: usize,
     /// Bytes of the largest message that can be injected.
     pub inject: usize,
+}
+
+impl Sizes {
+    /// Whether slots take several messages.
+    pub const fn takes_several(&self) -> bool {
+        self.slot_bytes > self.frame_bytes
+    }
 }
 
 /// Why an operation was not started.
@@ -55,11 +66,26 @@ pub struct Failure {
     pub own: i32,
 }
 
-/// The end of an operation.
+/// A message that has arrived: bytes of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Which slot.
+    pub slot: u32,
+    /// Where in it the message begins, and its length in bytes.
+    pub at: usize,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Whether nothing else comes into the slot, which is the program's now.
+    pub last: bool,
+}
+
+/// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is done; of a receipt, the number of bytes that have come.
-    Done(Operation, usize),
+    /// A message has arrived. It can be read until the next poll, or until its slot is offered again.
+    Arrived(Receipt),
+    /// An operation is done. Of a receipt: nothing else comes into the slot, which is the program's now.
+    Done(Operation),
     /// It has failed; `None` where it was one that has no number (an injected message).
     Failed(Option<Operation>, Failure),
 }
@@ -107,11 +133,11 @@ pub trait Wire {
     /// [`Fault`]; the slot is not offered.
     fn post(&mut self, slot: u32) -> Result<(), Fault>;
 
-    /// The bytes of a slot in which something has arrived.
+    /// The bytes of a message of the last [`poll`](Self::poll), whose slot was not offered again since.
     ///
     /// # Panics
-    /// If it is on offer.
-    fn arrived(&self, slot: u32) -> &[u8];
+    /// If it is none.
+    fn arrived(&self, receipt: &Receipt) -> &[u8];
 
     /// Carries everything on, and appends what has ended, as far as `events` has capacity.
     ///

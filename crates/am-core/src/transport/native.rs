@@ -16,7 +16,8 @@
 //!   they cover requests.
 //! * Of a peer that is gone, what was done before can be polled once
 //!   [`Membership::status`](super::Membership::status) tells; the rest need not complete. An operation that fails
-//!   because its peer is gone fails with [`OperationFault::Gone`], also if that failure is how its loss is found out.
+//!   because its peer is gone fails with [`OperationFault::Gone`], also if that failure is how its loss is found
+//!   out.
 //! * `done` must not use the transport.
 
 use super::Refused;

@@ -3,7 +3,7 @@
 //! * `transport` has the contract's calls, `reply_path` the way back;
 //! * `shared` has [`Conduit`]: the state behind a lock, and the helper thread that takes turns at it with the
 //!   program;
-//! * `send`, `long`, `native`, `receive`, `aside` are the state machine;
+//! * `send`, `bundle`, `long`, `native`, `receive`, `aside` are the state machine;
 //! * `peers` is what is kept per peer, `pool` how they share buffers;
 //! * `waiting` passes time, and takes in what others know of the ends of ranks.
 //!
@@ -12,7 +12,8 @@
 //! A frame is one message of the wire, in a buffer or injected. Each pair of endpoints numbers its frames; who
 //! receives puts them into order, whatever the wire does. A Long payload that fits a frame travels in it. A longer
 //! one is copied part by part into buffers and written to the destination's segment; its frame follows when all
-//! parts are there, and frames behind it wait for it at the receiver.
+//! parts are there, and frames behind it wait for it at the receiver. Short frames that a program sends to one
+//! peer between two polls travel together, but for the first.
 //!
 //! # Room
 //!
@@ -24,6 +25,7 @@
 //! ([`Resource::Interface`](am_core::Resource::Interface)), replies and credits join it.
 
 mod aside;
+mod bundle;
 mod long;
 mod native;
 mod peers;
@@ -55,6 +57,7 @@ use pool::Pool;
 use send::Outgoing;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 use std::task::Waker;
 use waiting::Notices;
 
@@ -121,6 +124,8 @@ struct Machine<W: Wire> {
     /// Peers that credits are owed to, and for which something waits.
     pending_credit: Vec<u32>,
     waiting: Vec<u32>,
+    /// Peers with frames that wait for the end of the program's turn.
+    bundles: Vec<u32>,
     /// Peers that leave and wait for a last word.
     answers: Vec<u32>,
     /// Frames outside of the sequence that are still to be sent, and peers of which nobody knows whether they have
@@ -185,6 +190,7 @@ impl<W: Wire> Machine<W> {
             unposted: Vec::new(),
             pending_credit: Vec::new(),
             waiting: Vec::new(),
+            bundles: Vec::new(),
             answers: Vec::new(),
             asides: Vec::new(),
             probing: Vec::new(),
@@ -202,7 +208,7 @@ impl<W: Wire> Machine<W> {
             departing: false,
             strays: 0,
             notices,
-            turns: 0,
+            turns: 1,
             asleep: false,
             helper_rests: false,
             watcher: None,
@@ -234,8 +240,22 @@ impl<W: Wire> Machine<W> {
     fn lose(&mut self, peer: u32, cause: LossCause) {
         if peer != self.me() && self.known_status(peer) == PeerStatus::Active {
             self.fresh |= self.faulty.insert(Peer(peer), cause);
+            self.note_losses();
             self.drop_queue(peer);
         }
+    }
+
+    /// The wire has failed as a whole.
+    fn break_down(&mut self) {
+        self.fresh |= !self.broken;
+        self.broken = true;
+        self.note_losses();
+    }
+
+    /// Tells how many are lost to who asks without the lock.
+    fn note_losses(&self) {
+        let faulty = || self.faulty.losses(self.left, |peer| self.told_status(peer.0));
+        self.notices.losses.store(if self.broken { self.peers.len() } else { faulty() }, Release);
     }
 
     /// Carries the wire on: takes in what has ended and arrived, without delivering it, and sends what waits.
@@ -243,19 +263,23 @@ impl<W: Wire> Machine<W> {
         if self.notices.any() {
             self.take_notices();
         }
+        if !self.bundles.is_empty() {
+            self.close_bundles();
+        }
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         if let Err(code) = self.wire.poll(&mut events)
-            && !std::mem::replace(&mut self.broken, true)
+            && !self.broken
         {
             self.last_failure = Some((None, Failure { code, own: 0 }));
-            self.fresh = true;
+            self.break_down();
         }
         for event in &events {
             match *event {
-                Event::Done(Operation::Receive(slot), len) => self.arrive(slot, len),
-                Event::Done(Operation::Send(buffer), _) => self.sent(buffer),
-                Event::Done(Operation::Write(buffer) | Operation::Read(buffer), _) => {
+                Event::Arrived(receipt) => self.arrive(receipt),
+                Event::Done(Operation::Receive(slot)) => self.post(slot),
+                Event::Done(Operation::Send(buffer)) => self.sent(buffer),
+                Event::Done(Operation::Write(buffer) | Operation::Read(buffer)) => {
                     if !self.end_native(buffer, Ok(())) {
                         self.written(buffer);
                     }

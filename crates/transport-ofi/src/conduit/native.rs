@@ -2,8 +2,8 @@
 //!
 //! An operation of at most a frame's size takes a buffer for frames, of which there are many, a longer one a
 //! buffer for parts of Long payloads. It holds its buffer until it is done, also where what it brought still waits
-//! for a poll only as a copy. One that the network fails to carry is [`Gone`](OperationFault::Gone): its failure is the
-//! loss of the peer. Atomics travel as messages: those of a network's interface are not coherent with the
+//! for a poll only as a copy. One that the network fails to carry is [`Gone`](OperationFault::Gone): its failure
+//! is the loss of the peer. Atomics travel as messages: those of a network's interface are not coherent with the
 //! processor's, which handlers and Long payloads use.
 
 use super::{Conduit, Machine};
@@ -97,8 +97,8 @@ impl<W: Wire> Machine<W> {
         self.peers.of(to).natives -= 1;
         self.natives_out -= 1;
         let outcome = match (done, landing) {
-            // A peer that the network does not reach is lost with this failure, whoever else tells of it, and when:
-            // its operations have one end, whichever of the two comes first.
+            // A peer that the network does not reach is lost with this failure, whoever else tells of it, and
+            // when: its operations have one end, whichever of the two comes first.
             (Err(failure), _) => {
                 self.fail(to, failure);
                 Err(OperationFault::Gone)

@@ -32,6 +32,15 @@ pub(super) struct Probe {
     pub(super) missing: Option<Instant>,
 }
 
+/// Frames to one peer that are sent together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bundle {
+    pub(super) buffer: u32,
+    /// Bytes, with the place for its header.
+    pub(super) len: usize,
+    pub(super) frames: u32,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct PeerState {
     /// Requests, of any kind, that the peer has not handled; and replies of it that may still come.
@@ -56,6 +65,11 @@ pub(super) struct PeerState {
     /// What waits until the wire takes it, and whether the peer is in the list of those for which something waits.
     pub(super) queue: VecDeque<Queued>,
     pub(super) waiting: bool,
+    /// The program's turn in which something was last sent to it, frames that wait for the end of this turn, and
+    /// whether the peer is in the list of those that have any.
+    pub(super) sent_in: u64,
+    pub(super) bundle: Option<Bundle>,
+    pub(super) bundled: bool,
     /// Buffers that it has: of frames under way, of parts that wait or are under way; and Longs of which parts
     /// are.
     pub(super) frames: u32,

@@ -2,8 +2,8 @@
 
 use super::peers::CONTROLS;
 use super::{Machine, Settings};
-use crate::frame::{Credits, Header, Kind, Malformed};
-use crate::wire::{Fault, Wire};
+use crate::frame::{Credits, Header, Kind, Malformed, Origin};
+use crate::wire::{Fault, Receipt, Wire};
 use am_core::{LossCause, Peer, PeerStatus, Words};
 
 /// How a sender leaves, in its departure.
@@ -32,57 +32,65 @@ impl<W: Wire> Machine<W> {
         match self.wire.post(slot) {
             Ok(()) => {}
             Err(Fault::Again) => self.unposted.push(slot),
-            Err(Fault::Failed(_)) => {
-                self.fresh |= !self.broken;
-                self.broken = true;
-            }
+            Err(Fault::Failed(_)) => self.break_down(),
         }
     }
 
-    /// Takes in a frame that the wire has brought.
-    pub(super) fn arrive(&mut self, slot: u32, len: usize) {
-        let bytes = self.wire.arrived(slot).get(..len).unwrap_or_default();
-        let (Ok(origin), Ok((kind, how))) = (Header::origin(bytes), Header::kind(bytes)) else {
-            return self.stray(slot);
+    /// Takes in a frame that the wire has brought. Its slot is on offer again before anything is made of it, if
+    /// the wire is done with that.
+    pub(super) fn arrive(&mut self, receipt: Receipt) {
+        let bytes = self.wire.arrived(&receipt);
+        let known = match (Header::origin(bytes), Header::kind(bytes)) {
+            (Ok(origin), Ok(kind)) => Some((origin, kind)),
+            _ => None,
         };
-        let (from, sequence) = (origin.from, origin.sequence);
-        if origin.tag != self.settings.tag || from >= self.peers.len() || from == self.me() {
-            return self.stray(slot);
+        let known = known.filter(|(Origin { tag, from, .. }, _)| {
+            *tag == self.settings.tag && *from < self.peers.len() && *from != self.me()
+        });
+        let wanted = known.filter(|(origin, _)| !self.faulty.contains(Peer(origin.from)));
+        let copy = match wanted {
+            Some((_, (kind, _))) if !kind.is_aside() => self.take_out(&receipt),
+            _ => Vec::new(),
+        };
+        if receipt.last {
+            self.post(receipt.slot);
         }
-        if self.faulty.contains(Peer(from)) {
-            return self.post(slot);
+        self.strays += u64::from(known.is_none());
+        match wanted {
+            Some((origin, (Kind::Bundle, _))) => {
+                self.unbundle(origin.from, &copy);
+                self.spare.push(copy);
+            }
+            Some((origin, kind)) => self.sort(&origin, kind, copy),
+            None => {}
         }
+    }
+
+    /// A copy of what has arrived.
+    fn take_out(&mut self, receipt: &Receipt) -> Vec<u8> {
+        let mut copy = self.memory();
+        copy.extend_from_slice(self.wire.arrived(receipt));
+        copy
+    }
+
+    /// Puts a frame into the order of its sender; of one outside of the sequence there is nothing but its header.
+    pub(super) fn sort(&mut self, origin: &Origin, (kind, how): (Kind, u8), frame: Vec<u8>) {
+        let Origin { from, sequence, .. } = *origin;
         if kind.is_aside() {
-            self.post(slot);
             return self.take_aside(from, kind, sequence);
         }
         let ahead = sequence.wrapping_sub(self.peers.of(from).next_in);
         if ahead == 0 {
-            let copy = self.take_out(slot, len);
-            self.accept(from, (kind, how), copy);
+            self.accept(from, (kind, how), frame);
             return self.accept_held(from);
         }
         let held = self.peers.of(from).held.iter().any(|(other, _)| *other == sequence);
         // More than are ever under way from one peer, nobody sends.
         if ahead >= Settings::slots(2, self.settings.window) || held {
-            self.post(slot);
+            self.spare.push(frame);
             return self.lose(from, LossCause::Faulty);
         }
-        let copy = self.take_out(slot, len);
-        self.peers.of(from).held.push((sequence, copy));
-    }
-
-    /// A copy of what has arrived in a slot, which is on offer again.
-    fn take_out(&mut self, slot: u32, len: usize) -> Vec<u8> {
-        let mut copy = self.memory();
-        copy.extend_from_slice(&self.wire.arrived(slot)[..len]);
-        self.post(slot);
-        copy
-    }
-
-    fn stray(&mut self, slot: u32) {
-        self.strays += 1;
-        self.post(slot);
+        self.peers.of(from).held.push((sequence, frame));
     }
 
     /// Accepts the frames that came before their turn, as far as it is theirs now.
@@ -130,9 +138,11 @@ impl<W: Wire> Machine<W> {
         }
         peer.left = Some(status);
         self.left += u32::from(status != PeerStatus::Finished);
+        let told = peer.told;
+        self.note_losses();
         self.fresh = true;
         // Who leaves, too, and has said so has answered; the peer may be gone once it has that.
-        if !peer.told {
+        if !told {
             self.answers.push(from);
         }
     }
@@ -162,9 +172,13 @@ impl<W: Wire> Machine<W> {
         self.place(&header, rest)?;
         self.collect(from, header.credits)?;
         match header.kind {
-            Kind::Credit | Kind::Departure | Kind::DepartureAck | Kind::Probe | Kind::Due | Kind::Severed => {
-                return Ok(None);
-            }
+            Kind::Credit
+            | Kind::Departure
+            | Kind::DepartureAck
+            | Kind::Probe
+            | Kind::Due
+            | Kind::Severed
+            | Kind::Bundle => return Ok(None),
             Kind::Request(_) | Kind::OneWay(_) => {
                 self.count(from, Credits { handled: 1, freed: header.kind.allows_reply().into(), controls: 0 })?;
             }

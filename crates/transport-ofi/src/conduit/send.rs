@@ -101,6 +101,10 @@ impl<W: Wire> Machine<W> {
             self.ready.push_back(bytes);
             return;
         }
+        if self.join(to, &header, frame) {
+            return;
+        }
+        self.close_bundle(to);
         let peer = self.peers.of(to);
         let free = if peer.queue.is_empty() { self.frames.take(peer.frames) } else { None };
         let Some(buffer) = free else {
@@ -110,6 +114,11 @@ impl<W: Wire> Machine<W> {
             return;
         };
         let len = header.compose(self.wire.buffer(buffer), frame.args, frame.payload);
+        self.post_or_queue(to, buffer, len);
+    }
+
+    /// Hands a composed message to the wire; what that does not take waits.
+    pub(super) fn post_or_queue(&mut self, to: u32, buffer: u32, len: usize) {
         match self.post_frame(to, buffer, len) {
             Ok(()) => {}
             Err(Fault::Again) => {

@@ -2,7 +2,7 @@
 
 use super::{Conduit, Settings};
 use crate::memory::OfiMemory;
-use crate::wire::{Event, Fault, Sizes, Wire};
+use crate::wire::{Event, Fault, Receipt, Sizes, Wire};
 use am_core::transport::{Notify, WaitReason, Waiting};
 use am_core::{Peer, Segment, Shape, Span};
 use std::io::{Read as _, Write as _};
@@ -29,7 +29,7 @@ struct Still {
 
 impl Wire for Still {
     fn sizes(&self) -> Sizes {
-        Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes: 4096, slots: 0, inject: 0 }
+        Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes: 4096, slots: 0, slot_bytes: 256, inject: 0 }
     }
 
     fn buffer(&mut self, _: u32) -> &mut [u8] {
@@ -56,7 +56,7 @@ impl Wire for Still {
         Ok(())
     }
 
-    fn arrived(&self, _: u32) -> &[u8] {
+    fn arrived(&self, _: &Receipt) -> &[u8] {
         unreachable!("nothing arrives")
     }
 

@@ -17,6 +17,7 @@ use am_core::transport::{
 use am_core::{
     Category, Instant, Limits, LossCause, Memory, Payload, Peer, PeerStatus, Rank, Segment, Shape, Span, Words,
 };
+use std::sync::atomic::Ordering::Acquire;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -146,7 +147,9 @@ impl<W: Wire, M: Memory> Membership for Conduit<W, M> {
     }
 
     fn losses(&self) -> u32 {
-        if self.is_elsewhere() { self.shape.peers() } else { self.lock().losses() }
+        // Asked at every poll. Acquire: pairs with the Release in `note_losses`; the status is asked for under the
+        // lock.
+        if self.is_elsewhere() { self.shape.peers() } else { self.notices.losses.load(Acquire) }
     }
 
     fn status(&self, peer: Peer) -> PeerStatus {
@@ -176,6 +179,9 @@ impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
         let next = self.backoff.next();
         let mut machine = self.lock();
         if machine.look() {
+            drop(machine);
+            // Credits, and buffers that came back, are no messages, but what a wait for room is about.
+            self.backoff.reset();
             return;
         }
         // Under the lock of that look: whatever comes from now on shows at the descriptor.
@@ -184,7 +190,8 @@ impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
         drop(machine);
         let left = |longest: Duration| until.map_or(longest, |until| (until - self.now()).into()).min(longest);
         match next {
-            Next::Spin => std::hint::spin_loop(),
+            // The look has taken longer than a pause.
+            Next::Spin => {}
             Next::Yield => std::thread::yield_now(),
             Next::Sleep(_) if on_wire => self.notices.sleep_on_wire(left(LONGEST_ON_WIRE)),
             Next::Sleep(longest) => self.notices.sleep(left(longest)),
@@ -344,14 +351,6 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
 }
 
 impl<W: Wire> Machine<W> {
-    /// How many endpoints are lost.
-    fn losses(&self) -> u32 {
-        if self.broken {
-            return self.peers.len();
-        }
-        self.faulty.losses(self.left, |peer| self.told_status(peer.0))
-    }
-
     /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits
     /// now and then.
     fn poll(&mut self, budget: usize) -> (Option<Delivery>, bool) {
@@ -385,6 +384,7 @@ impl<W: Wire> Machine<W> {
     /// of.
     pub(super) fn may_sleep(&mut self) -> bool {
         let idle = self.unposted.is_empty() && self.waiting.is_empty() && self.answers.is_empty();
+        let idle = idle && self.bundles.is_empty();
         idle && self.probing.is_empty() && self.asides.is_empty() && self.wire.may_sleep()
     }
 
@@ -439,7 +439,13 @@ impl<W: Wire, M: Memory + Clone> Conduit<W, M> {
             }
             Kind::Reply(category) => sink.reply(arrival(category)),
             Kind::Control => sink.control(from, args, payload),
-            Kind::Credit | Kind::Departure | Kind::DepartureAck | Kind::Probe | Kind::Due | Kind::Severed => {}
+            Kind::Credit
+            | Kind::Departure
+            | Kind::DepartureAck
+            | Kind::Probe
+            | Kind::Due
+            | Kind::Severed
+            | Kind::Bundle => {}
         }
     }
 }

@@ -10,8 +10,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -101,6 +101,8 @@ impl Sleepable {
 pub(super) struct Notices {
     /// Something is in the line.
     any: AtomicBool,
+    /// How many endpoints are lost.
+    pub(super) losses: AtomicU32,
     line: Mutex<Vec<(Rank, LossCause)>>,
     /// Whether the next sleep is to end at once.
     called: Mutex<bool>,

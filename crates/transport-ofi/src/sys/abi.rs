@@ -23,6 +23,7 @@ pub(crate) const FI_RECV: u64 = 1 << 10;
 pub(crate) const FI_SEND: u64 = 1 << 11;
 pub(crate) const FI_REMOTE_READ: u64 = 1 << 12;
 pub(crate) const FI_REMOTE_WRITE: u64 = 1 << 13;
+pub(crate) const FI_MULTI_RECV: u64 = 1 << 16;
 pub(crate) const FI_COMPLETION: u64 = 1 << 24;
 pub(crate) const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(crate) const FI_CONTEXT: u64 = 1 << 59;
@@ -42,7 +43,10 @@ pub(crate) const FI_THREAD_DOMAIN: c_int = 3;
 pub(crate) const FI_RM_ENABLED: c_int = 2;
 pub(crate) const FI_WAIT_NONE: c_int = 0;
 pub(crate) const FI_WAIT_FD: c_int = 3;
-pub(crate) const FI_CQ_FORMAT_MSG: c_int = 2;
+pub(crate) const FI_CQ_FORMAT_DATA: c_int = 3;
+/// Options of an endpoint, and the one that says how many bytes are left in a buffer that takes several messages.
+pub(crate) const FI_OPT_ENDPOINT: c_int = 0;
+pub(crate) const FI_OPT_MIN_MULTI_RECV: c_int = 0;
 /// The command that asks for the descriptor of a completion queue.
 pub(crate) const FI_GETWAIT: c_int = 5;
 /// The command of `fi_enable`.
@@ -248,12 +252,22 @@ pub(crate) struct fi_ops_msg {
     pub(crate) recv:
         unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize,
     pub(crate) recvv: Unused,
-    pub(crate) recvmsg: Unused,
+    pub(crate) recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
     pub(crate) send:
         unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize,
     pub(crate) sendv: Unused,
     pub(crate) sendmsg: Unused,
     pub(crate) inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
+}
+
+#[repr(C)]
+pub(crate) struct fi_msg {
+    pub(crate) msg_iov: *const libc::iovec,
+    pub(crate) desc: *mut *mut c_void,
+    pub(crate) iov_count: usize,
+    pub(crate) addr: fi_addr_t,
+    pub(crate) context: *mut c_void,
+    pub(crate) data: u64,
 }
 
 #[repr(C)]
@@ -290,6 +304,8 @@ pub(crate) struct fi_ops_rma {
 pub(crate) struct fi_ops_ep {
     pub(crate) size: usize,
     pub(crate) cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
+    pub(crate) getopt: Unused,
+    pub(crate) setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, usize) -> c_int,
 }
 
 #[repr(C)]
@@ -314,10 +330,12 @@ pub(crate) struct fi_cq_attr {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct fi_cq_msg_entry {
+pub(crate) struct fi_cq_data_entry {
     pub(crate) op_context: *mut c_void,
     pub(crate) flags: u64,
     pub(crate) len: usize,
+    pub(crate) buf: *mut c_void,
+    pub(crate) data: u64,
 }
 
 #[repr(C)]

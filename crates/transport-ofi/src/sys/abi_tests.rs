@@ -27,16 +27,17 @@ fn expectations() -> Vec<(String, u64)> {
         };
     }
     constants! {
-        FI_MSG FI_RMA FI_READ FI_WRITE FI_RECV FI_SEND FI_REMOTE_READ FI_REMOTE_WRITE FI_COMPLETION
+        FI_MSG FI_RMA FI_READ FI_WRITE FI_RECV FI_SEND FI_REMOTE_READ FI_REMOTE_WRITE FI_MULTI_RECV FI_COMPLETION
         FI_DELIVERY_COMPLETE FI_CONTEXT FI_CONTEXT2 FI_ORDER_SAS FI_MR_LOCAL FI_MR_VIRT_ADDR FI_MR_ALLOCATED
         FI_MR_PROV_KEY FI_MR_ENDPOINT FI_EP_RDM FI_AV_TABLE FI_THREAD_DOMAIN
-        FI_RM_ENABLED FI_WAIT_NONE FI_WAIT_FD FI_CQ_FORMAT_MSG FI_GETWAIT FI_ENABLE FI_ENODATA
+        FI_RM_ENABLED FI_WAIT_NONE FI_WAIT_FD FI_CQ_FORMAT_DATA FI_OPT_ENDPOINT FI_OPT_MIN_MULTI_RECV
+        FI_GETWAIT FI_ENABLE FI_ENODATA
     }
     all.push(("FI_EAGAIN".into(), abi::FI_EAGAIN as u64));
     all.push(("FI_EAVAIL".into(), abi::FI_EAVAIL as u64));
     all.push(("FI_VERSION(1, 14)".into(), abi::API_VERSION.into()));
     // What this crate makes itself: of the size that the library believes, or longer.
-    sizes! { fi_av_attr fi_cq_attr fi_cq_msg_entry fi_msg_rma fi_rma_iov fid fid_mr }
+    sizes! { fi_av_attr fi_cq_attr fi_cq_data_entry fi_msg fi_msg_rma fi_rma_iov fid fid_mr }
     all.push(("sizeof(struct fi_context2)".into(), crate::memory::Contexts::BYTES as u64));
     offsets! {
         fid: fclass context ops;
@@ -63,10 +64,11 @@ fn expectations() -> Vec<(String, u64)> {
         fi_rma_iov: addr len key;
         fi_msg_rma: msg_iov desc iov_count addr rma_iov rma_iov_count context data;
         fi_ops_rma: size read readv readmsg write writev writemsg;
-        fi_ops_ep: size cancel;
+        fi_ops_ep: size cancel getopt setopt;
+        fi_msg: msg_iov desc iov_count addr context data;
         fid_ep: fid ops cm msg rma;
         fi_cq_attr: size flags format wait_obj signaling_vector wait_cond wait_set;
-        fi_cq_msg_entry: op_context flags len;
+        fi_cq_data_entry: op_context flags len buf data;
         fi_cq_err_entry: op_context flags len buf data tag olen err prov_errno err_data err_data_size;
         fi_ops_cq: size read readfrom readerr sread sreadfrom signal strerror;
         fid_cq: fid ops;

@@ -2,8 +2,8 @@
 
 use super::abi::{
     API_VERSION, FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_ENODATA, FI_EP_RDM, FI_MR_ALLOCATED,
-    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_ORDER_SAS, FI_RM_ENABLED, FI_RMA,
-    FI_THREAD_DOMAIN, fi_info,
+    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
+    FI_RM_ENABLED, FI_RMA, FI_THREAD_DOMAIN, fi_info,
 };
 use super::library::Library;
 use crate::error::OfiError;
@@ -165,6 +165,7 @@ fn offer(info: &fi_info) -> Offer {
         largest: most,
         ordered: tx.msg_order & rx.msg_order & FI_ORDER_SAS != 0,
         managed: domain.resource_mgmt == FI_RM_ENABLED,
+        several: info.caps & rx.caps & FI_MULTI_RECV != 0,
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `environment` | a setting of a provider that only the environment can make |
 //! | `library` | the library: where it is searched, and its few symbols |
 //! | `info` | what providers offer |
+//! | `objects` | the objects that an endpoint consists of |
 //! | `port` | an endpoint with all it needs: the [`Wire`](crate::wire::Wire) of libfabric |
 
 mod abi;
@@ -15,6 +16,7 @@ mod abi_tests;
 mod environment;
 mod info;
 mod library;
+mod objects;
 mod port;
 #[cfg(test)]
 mod port_tests;
@@ -23,4 +25,4 @@ pub use environment::limit_provider_buffers;
 pub(crate) use info::{Infos, Query};
 pub(crate) use library::Library;
 pub use port::Port;
-pub(crate) use port::{LONGEST_NAME, Opening, Remote};
+pub(crate) use port::{LONGEST_NAME, Opening, Remote, SETOPT};

@@ -2,20 +2,22 @@
 //! memory. It is the [`Wire`] of libfabric.
 
 use super::abi::{
-    FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_MSG, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
-    FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
-    FI_SEND, FI_WAIT_FD, FI_WAIT_NONE, FI_WRITE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry,
-    fi_cq_msg_entry, fi_info, fi_msg_rma, fi_rma_iov, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_AV_TABLE, FI_COMPLETION, FI_CQ_FORMAT_DATA, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_ENABLE,
+    FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_VIRT_ADDR, FI_MULTI_RECV, FI_OPT_ENDPOINT,
+    FI_OPT_MIN_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WAIT_FD, FI_WAIT_NONE,
+    FI_WRITE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_err_entry, fi_info, fi_msg, fi_msg_rma,
+    fi_rma_iov, fid, fid_cq,
 };
 use super::info::Infos;
 use super::library::Library;
+use super::objects::{Check, Objects, table};
 use crate::error::OfiError;
 use crate::memory::{Arena, Contexts, Process};
-use crate::wire::{Event, Failure, Fault, Operation, Sizes, Wire};
+use crate::wire::{Event, Failure, Fault, Operation, Receipt, Sizes, Wire};
 use am_core::{AnyMemory, Segment};
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
@@ -26,6 +28,8 @@ const ANYONE: fi_addr_t = fi_addr_t::MAX;
 pub(crate) const LONGEST_NAME: usize = 1023;
 /// Completions that are read with one call.
 const BATCH: usize = 32;
+/// The call that a provider without buffers for several messages refuses.
+pub(crate) const SETOPT: &str = "fi_setopt of the least room of a receive buffer";
 /// Looks at the completion queue while slots are called back.
 const CALLS_BACK: u32 = 10_000;
 
@@ -58,20 +62,6 @@ struct Target {
     remote: Remote,
 }
 
-/// The objects of libfabric, closed in the order that it wants.
-struct Objects {
-    fabric: *mut fid_fabric,
-    domain: *mut fid_domain,
-    av: *mut fid_av,
-    cq: *mut fid_cq,
-    ep: *mut fid_ep,
-    /// The segment, frames, chunks, slots.
-    mrs: [*mut fid_mr; 4],
-    /// Whether registrations belong to the endpoint and have to go before it.
-    bound: bool,
-    closed: bool,
-}
-
 /// An endpoint of libfabric. It can be sent to the thread that uses it.
 pub struct Port {
     objects: Objects,
@@ -87,6 +77,8 @@ pub struct Port {
     contexts: ManuallyDrop<Contexts>,
     /// By buffer: what was last started with it.
     started: Vec<Operation>,
+    /// What the last look has brought into slots that take several messages, of slots that are not on offer anew.
+    latest: Vec<Receipt>,
     targets: Vec<Target>,
     /// What peers need to write to this endpoint's segment.
     own: Remote,
@@ -107,48 +99,6 @@ impl fmt::Debug for Port {
             .field("provider", &self.provider)
             .field("sizes", &self.sizes)
             .finish_non_exhaustive()
-    }
-}
-
-/// What an object of the library points to: its table of functions, or a part.
-///
-/// # Safety
-/// The object has to be open, and stay so for as long as the result is used.
-unsafe fn table<'a, O: 'a, T>(object: *const O, part: impl FnOnce(&O) -> *const T) -> &'a T {
-    // SAFETY: the caller says that it is open.
-    let object = unsafe { &*object };
-    // SAFETY: every open object has what its declaration points to; nobody changes that.
-    unsafe { &*part(object) }
-}
-
-fn close(object: *mut fid) -> bool {
-    if object.is_null() {
-        return true;
-    }
-    // SAFETY: the object is open, and every object has its table.
-    let close = unsafe { table(object, |object| object.ops) }.close;
-    // SAFETY: it is closed once: its owner forgets it.
-    unsafe { close(object) == 0 }
-}
-
-impl Objects {
-    const fn none() -> Self {
-        let (fabric, domain, av) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-        let (cq, ep, mrs) = (ptr::null_mut(), ptr::null_mut(), [ptr::null_mut(); 4]);
-        Self { fabric, domain, av, cq, ep, mrs, bound: false, closed: false }
-    }
-
-    /// Closes everything; whether the provider has let go of all buffers.
-    fn close(&mut self) -> bool {
-        if std::mem::replace(&mut self.closed, true) {
-            return true;
-        }
-        let regions = |mrs: &[*mut fid_mr]| mrs.iter().fold(true, |done, region| close(region.cast()) & done);
-        let mut done = !self.bound || regions(&self.mrs);
-        done &= close(self.ep.cast());
-        done &= self.bound || regions(&self.mrs);
-        done &= close(self.cq.cast()) & close(self.av.cast());
-        done & close(self.domain.cast()) & close(self.fabric.cast())
     }
 }
 
@@ -176,24 +126,6 @@ impl Drop for Port {
     }
 }
 
-/// Turns a result of the library into an error.
-struct Check<'a> {
-    library: &'static Library,
-    provider: &'a str,
-}
-
-impl Check<'_> {
-    fn of(&self, call: &'static str, code: c_int) -> Result<(), OfiError> {
-        match code {
-            0.. => Ok(()),
-            _ => {
-                let (provider, reason) = (self.provider.into(), self.library.explain(code));
-                Err(OfiError::Call { call, provider, code: code.abs(), reason })
-            }
-        }
-    }
-}
-
 impl Port {
     /// Opens an endpoint, registers its memory and offers its slots. Blocks as long as the provider takes.
     ///
@@ -215,9 +147,10 @@ impl Port {
             descriptors: [ptr::null_mut(); 3],
             frames: arena(sizes.frames, sizes.frame_bytes)?,
             chunks: arena(sizes.chunks, sizes.chunk_bytes)?,
-            slots: arena(sizes.slots, sizes.frame_bytes)?,
+            slots: arena(sizes.slots, sizes.slot_bytes)?,
             contexts: ManuallyDrop::new(Contexts::new(count).map_err(OfiError::memory("contexts"))?),
             started: (0..sizes.frames + sizes.chunks).map(Operation::Send).collect(),
+            latest: Vec::new(),
             targets: Vec::new(),
             own: Remote::default(),
             segment: segment.clone(),
@@ -303,7 +236,7 @@ impl Port {
             let mut attributes = fi_cq_attr {
                 size: completions,
                 flags: 0,
-                format: FI_CQ_FORMAT_MSG,
+                format: FI_CQ_FORMAT_DATA,
                 wait_obj,
                 signaling_vector: 0,
                 wait_cond: 0,
@@ -334,7 +267,19 @@ impl Port {
         check.of("fi_ep_bind of the completion queue", code)?;
         // SAFETY: the endpoint is open; this command takes no argument.
         let code = unsafe { (common.control)(ep, FI_ENABLE, ptr::null_mut()) };
-        check.of("fi_enable", code)
+        check.of("fi_enable", code)?;
+        if self.sizes.takes_several() {
+            // A slot is done with once the longest message would not fit. The provider shm has no place for the
+            // option before its endpoint is enabled.
+            let least = self.sizes.frame_bytes;
+            // SAFETY: the endpoint is open and has its table.
+            let setopt = unsafe { table(objects.ep, |object| object.ops) }.setopt;
+            let value = (&raw const least).cast();
+            // SAFETY: the endpoint is open; the option is a number of this size, read before the call returns.
+            let code = unsafe { setopt(ep, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, value, size_of::<usize>()) };
+            check.of(SETOPT, code)?;
+        }
+        Ok(())
     }
 
     /// Registers the segment, and the buffers where the provider asks for it.
@@ -451,6 +396,33 @@ impl Port {
         self.contexts.place(index)
     }
 
+    /// What a completion says.
+    fn event(&mut self, entry: &fi_cq_data_entry) -> Option<Event> {
+        let slot = self.contexts.index(entry.op_context).filter(|index| *index < self.sizes.slots);
+        let Some(slot) = slot else { return self.operation(entry.op_context).map(Event::Done) };
+        if !self.slots.is_lent(slot as usize) {
+            return None;
+        }
+        let several = self.sizes.takes_several();
+        let last = !several || entry.flags & FI_MULTI_RECV != 0;
+        let at = if several { self.slots.offset(slot as usize, entry.buf.cast_const().cast()) } else { Some(0) };
+        let inside = at.filter(|at| entry.len != 0 && entry.len <= self.sizes.slot_bytes - at);
+        if last {
+            self.slots.take_back(slot as usize);
+        }
+        match inside {
+            Some(at) => {
+                let receipt = Receipt { slot, at, len: entry.len, last };
+                if several {
+                    self.latest.push(receipt);
+                }
+                Some(Event::Arrived(receipt))
+            }
+            // Where a slot is given back without a message, which some providers do apart.
+            None => last.then_some(Event::Done(Operation::Receive(slot))),
+        }
+    }
+
     /// The operation that a completion names, whose buffer is the program's again.
     fn operation(&mut self, context: *mut c_void) -> Option<Operation> {
         let index = self.contexts.index(context)?;
@@ -525,6 +497,21 @@ impl Port {
         result
     }
 
+    /// What a completion with an error says.
+    fn failed(&mut self, entry: &fi_cq_err_entry, failure: Failure) -> Event {
+        let slot = self.contexts.index(entry.op_context).filter(|index| *index < self.sizes.slots);
+        let over = entry.flags & FI_MULTI_RECV != 0 || failure.code == libc::ECANCELED;
+        match slot {
+            // A message that has not come in whole, into a slot that goes on.
+            Some(slot) if self.sizes.takes_several() && !over => {
+                let receipt = Receipt { slot, at: 0, len: 0, last: false };
+                self.latest.push(receipt);
+                Event::Arrived(receipt)
+            }
+            _ => Event::Failed(self.operation(entry.op_context), failure),
+        }
+    }
+
     /// The error at the head of the completion queue.
     fn read_error(&mut self) -> Result<Event, i32> {
         let mut entry = fi_cq_err_entry {
@@ -548,7 +535,7 @@ impl Port {
         match unsafe { readerr(cq, &raw mut entry, 0) } {
             1.. => {
                 let failure = Failure { code: entry.err, own: entry.prov_errno };
-                Ok(Event::Failed(self.operation(entry.op_context), failure))
+                Ok(self.failed(&entry, failure))
             }
             0 => Err(FI_EAGAIN as i32),
             code => Err(code.unsigned_abs() as i32),
@@ -578,38 +565,6 @@ fn outcome(code: isize) -> Result<(), Fault> {
         0 => Ok(()),
         FI_EAGAIN => Err(Fault::Again),
         code => Err(Fault::Failed(code as i32)),
-    }
-}
-
-impl Objects {
-    /// Registers the beginning of a region; keys are asked for by number where the provider does not choose them.
-    fn register(
-        &mut self,
-        check: &Check<'_>,
-        index: usize,
-        (start, len): (*mut u8, usize),
-        access: u64,
-    ) -> Result<(), OfiError> {
-        let domain: *mut fid_domain = self.domain;
-        // SAFETY: the domain is open and has its table.
-        let reg = unsafe { table(domain, |object| object.mr) }.reg;
-        let (start, key) = (start.cast_const().cast(), index as u64 + 1);
-        let mr = &raw mut self.mrs[index];
-        // SAFETY: the region outlives the registration, which `Port` closes first.
-        let code = unsafe { reg(domain.cast(), start, len, access, 0, key, 0, mr, ptr::null_mut()) };
-        check.of("fi_mr_reg", code)?;
-        if self.bound {
-            let mr: *mut fid = self.mrs[index].cast();
-            // SAFETY: the registration is open and has its table.
-            let common = unsafe { table(mr, |object| object.ops) };
-            // SAFETY: both objects are open.
-            let code = unsafe { (common.bind)(mr, self.ep.cast(), 0) };
-            check.of("fi_mr_bind", code)?;
-            // SAFETY: the registration is open; this command takes no argument.
-            let code = unsafe { (common.control)(mr, FI_ENABLE, ptr::null_mut()) };
-            check.of("fi_mr_enable", code)?;
-        }
-        Ok(())
     }
 }
 
@@ -659,12 +614,28 @@ impl Wire for Port {
 
     fn post(&mut self, slot: u32) -> Result<(), Fault> {
         let context = self.context(Operation::Receive(slot));
+        self.latest.retain(|receipt| receipt.slot != slot);
         let (start, len) = self.slots.lend(slot as usize);
         let ep = self.objects.ep;
         // SAFETY: the endpoint is open and has its table.
-        let recv = unsafe { table(ep, |object| object.msg) }.recv;
-        // SAFETY: the slot is lent until the completion, and outlives the endpoint; so does the context.
-        let code = unsafe { recv(ep, start.cast(), len, self.descriptors[2], ANYONE, context) };
+        let functions = unsafe { table(ep, |object| object.msg) };
+        let code = if self.sizes.takes_several() {
+            let place = libc::iovec { iov_base: start.cast(), iov_len: len };
+            let mut descriptor = self.descriptors[2];
+            let message = fi_msg {
+                msg_iov: &raw const place,
+                desc: &raw mut descriptor,
+                iov_count: 1,
+                addr: ANYONE,
+                context,
+                data: 0,
+            };
+            // SAFETY: as below; the description itself is read before the call returns.
+            unsafe { (functions.recvmsg)(ep, &raw const message, FI_COMPLETION | FI_MULTI_RECV) }
+        } else {
+            // SAFETY: the slot is lent until the completion, and outlives the endpoint; so does the context.
+            unsafe { (functions.recv)(ep, start.cast(), len, self.descriptors[2], ANYONE, context) }
+        };
         let result = outcome(code);
         if result.is_err() {
             self.slots.take_back(slot as usize);
@@ -672,15 +643,24 @@ impl Wire for Port {
         result
     }
 
-    fn arrived(&self, slot: u32) -> &[u8] {
-        self.slots.bytes(slot as usize)
+    fn arrived(&self, receipt: &Receipt) -> &[u8] {
+        let Receipt { slot, at, len, .. } = *receipt;
+        if !self.sizes.takes_several() {
+            return &self.slots.bytes(slot as usize)[at..][..len];
+        }
+        assert!(self.latest.contains(receipt), "a message of the last look");
+        // SAFETY: a completion has named these bytes (`event`): the provider puts nothing else there until the
+        // slot is lent again, which takes the receipt out of the list (`post`).
+        unsafe { self.slots.filled(slot as usize, at, len) }
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32> {
+        self.latest.clear();
         let cq = self.objects.cq;
         // SAFETY: the queue is open and has its table.
         let read = unsafe { table(cq, |object| object.ops) }.read;
-        let mut entries = [fi_cq_msg_entry { op_context: ptr::null_mut(), flags: 0, len: 0 }; BATCH];
+        // Zeroing them would cost more than a look that finds nothing.
+        let mut entries = [const { MaybeUninit::<fi_cq_data_entry>::uninit() }; BATCH];
         while events.len() < events.capacity() {
             let most = BATCH.min(events.capacity() - events.len());
             // SAFETY: there is room for so many entries of the queue's format.
@@ -688,9 +668,9 @@ impl Wire for Port {
             match count {
                 1.. => {
                     for entry in &entries[..count as usize] {
-                        if let Some(operation) = self.operation(entry.op_context) {
-                            events.push(Event::Done(operation, entry.len));
-                        }
+                        // SAFETY: the call has written so many, whose bits are all valid.
+                        let entry = unsafe { entry.assume_init_ref() };
+                        events.extend(self.event(entry));
                     }
                     if (count as usize) < most {
                         break;

@@ -2,18 +2,18 @@
 //! makes of errors. The provider keeps what it is told in a variable of the thread.
 
 use super::abi::{
-    FI_EAGAIN, FI_EAVAIL, FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_WAIT_FD,
-    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_cq_msg_entry, fi_domain_attr, fi_ep_attr,
-    fi_fabric_attr, fi_info, fi_msg_rma, fi_ops, fi_ops_av, fi_ops_cm, fi_ops_cq, fi_ops_domain, fi_ops_ep,
-    fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cq, fid_domain,
-    fid_ep, fid_fabric, fid_mr,
+    FI_EAGAIN, FI_EAVAIL, FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MULTI_RECV,
+    FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_WAIT_FD, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_data_entry,
+    fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_msg, fi_msg_rma, fi_ops, fi_ops_av,
+    fi_ops_cm, fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_rx_attr,
+    fi_tx_attr, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 use super::info::{Infos, Query};
 use super::library::Library;
 use super::port::{Opening, Port};
 use crate::error::OfiError;
 use crate::memory::OfiMemory;
-use crate::wire::{Event, Failure, Fault, Operation, Sizes, Wire};
+use crate::wire::{Event, Failure, Fault, Operation, Receipt, Sizes, Wire};
 use am_core::Segment;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,11 +31,30 @@ struct State {
     log: Vec<&'static str>,
     /// Contexts of slots on offer.
     offered: Vec<usize>,
-    done: VecDeque<usize>,
-    /// Contexts and codes of operations that have failed.
-    failed: VecDeque<(usize, c_int, c_int)>,
+    done: VecDeque<Done>,
+    /// Contexts and codes of operations that have failed, and the flags of their completions.
+    failed: VecDeque<(usize, c_int, c_int, u64)>,
+    /// Of slots on offer for several messages: context, beginning, bytes.
+    shared: Vec<(usize, usize, usize)>,
+    /// The least room that such a slot is to have left.
+    least: usize,
     /// The descriptor of completion queues, if they have one.
     queue: Option<UnixStream>,
+}
+
+/// A completion.
+struct Done {
+    context: usize,
+    flags: u64,
+    buf: usize,
+    len: usize,
+}
+
+impl Done {
+    /// Of an operation that is no receipt.
+    fn of(context: usize) -> Self {
+        Self { context, flags: 0, buf: 0, len: 8 }
+    }
 }
 
 thread_local! {
@@ -247,18 +266,21 @@ unsafe extern "C" fn cq_open(
 
 unsafe extern "C" fn read(_: *mut fid_cq, place: *mut c_void, _: usize) -> isize {
     let (done, failed) = with(|state| (state.done.pop_front(), !state.failed.is_empty()));
-    let Some(context) = done else { return if failed { -FI_EAVAIL } else { -FI_EAGAIN } };
-    let entry = fi_cq_msg_entry { op_context: context as *mut c_void, flags: 0, len: 8 };
+    let Some(done) = done else { return if failed { -FI_EAVAIL } else { -FI_EAGAIN } };
+    let Done { context, flags, buf, len } = done;
+    let (op_context, buf) = (context as *mut c_void, buf as *mut c_void);
+    let entry = fi_cq_data_entry { op_context, flags, len, buf, data: 0 };
     // SAFETY: the caller has room for an entry of this format.
-    unsafe { place.cast::<fi_cq_msg_entry>().write(entry) };
+    unsafe { place.cast::<fi_cq_data_entry>().write(entry) };
     1
 }
 
 unsafe extern "C" fn readerr(_: *mut fid_cq, place: *mut fi_cq_err_entry, _: u64) -> isize {
-    let Some((context, err, own)) = with(|state| state.failed.pop_front()) else { return -FI_EAGAIN };
+    let Some((context, err, own, flags)) = with(|state| state.failed.pop_front()) else { return -FI_EAGAIN };
     // SAFETY: the caller has an entry.
     let entry = unsafe { &mut *place };
     (entry.op_context, entry.err, entry.prov_errno) = (context as *mut c_void, err, own);
+    entry.flags = flags;
     1
 }
 
@@ -278,10 +300,10 @@ unsafe extern "C" fn endpoint(
     place: *mut *mut fid_ep,
     _: *mut c_void,
 ) -> c_int {
-    static OPS: fi_ops_ep = fi_ops_ep { size: 0, cancel };
+    static OPS: fi_ops_ep = fi_ops_ep { size: 0, cancel, getopt: None, setopt };
     static CM: fi_ops_cm = fi_ops_cm { size: 0, setname: None, getname };
     static MSG: fi_ops_msg =
-        fi_ops_msg { size: 0, recv, recvv: None, recvmsg: None, send, sendv: None, sendmsg: None, inject };
+        fi_ops_msg { size: 0, recv, recvv: None, recvmsg, send, sendv: None, sendmsg: None, inject };
     static RMA: fi_ops_rma =
         fi_ops_rma { size: 0, read: None, readv: None, readmsg: rma, write: None, writev: None, writemsg: rma };
     let (ops, cm, msg, rma) = (&raw const OPS, &raw const CM, &raw const MSG, &raw const RMA);
@@ -294,7 +316,7 @@ unsafe extern "C" fn cancel(_: *mut fid, context: *mut c_void) -> isize {
     with(|state| {
         state.log.push("cancel");
         state.offered.retain(|offered| *offered != context as usize);
-        state.failed.push_back((context as usize, libc::ECANCELED, 0));
+        state.failed.push_back((context as usize, libc::ECANCELED, 0, 0));
     });
     0
 }
@@ -319,6 +341,29 @@ unsafe extern "C" fn recv(
     0
 }
 
+unsafe extern "C" fn recvmsg(_: *mut fid_ep, message: *const fi_msg, flags: u64) -> isize {
+    assert_ne!(flags & FI_MULTI_RECV, 0, "a slot for one message is offered otherwise");
+    // SAFETY: the caller has a description.
+    let message = unsafe { &*message };
+    // SAFETY: it describes one place.
+    let place = unsafe { &*message.msg_iov };
+    with(|state| {
+        let context = message.context as usize;
+        assert!(!state.offered.contains(&context), "a slot is offered twice");
+        state.offered.push(context);
+        state.shared.push((context, place.iov_base as usize, place.iov_len));
+    });
+    0
+}
+
+unsafe extern "C" fn setopt(_: *mut fid, _: c_int, option: c_int, value: *const c_void, len: usize) -> c_int {
+    assert_eq!((option, len), (FI_OPT_MIN_MULTI_RECV, size_of::<usize>()));
+    // SAFETY: the caller has a number of this size.
+    let least = unsafe { *value.cast::<usize>() };
+    with(|state| state.least = least);
+    0
+}
+
 unsafe extern "C" fn send(
     _: *mut fid_ep,
     _: *const c_void,
@@ -327,7 +372,7 @@ unsafe extern "C" fn send(
     _: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    with(|state| state.failed.push_back((context as usize, libc::ECONNRESET, 77)));
+    with(|state| state.failed.push_back((context as usize, libc::ECONNRESET, 77, 0)));
     0
 }
 
@@ -338,7 +383,7 @@ unsafe extern "C" fn inject(_: *mut fid_ep, _: *const c_void, _: usize, _: fi_ad
 unsafe extern "C" fn rma(_: *mut fid_ep, message: *const fi_msg_rma, _: u64) -> isize {
     // SAFETY: the caller has a description.
     let context = unsafe { (*message).context };
-    with(|state| state.done.push_back(context as usize));
+    with(|state| state.done.push_back(Done::of(context as usize)));
     0
 }
 
@@ -370,15 +415,25 @@ unsafe extern "C" fn reason(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-const SIZES: Sizes = Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes: 4096, slots: 3, inject: 64 };
+const SIZES: Sizes =
+    Sizes { frames: 2, frame_bytes: 256, chunks: 1, chunk_bytes: 4096, slots: 3, slot_bytes: 256, inject: 64 };
 
 /// A port over the provider in this mode, some of whose registrations succeed.
 fn open(mr_mode: c_int, registrations: usize) -> Result<Port, OfiError> {
+    open_sized(mr_mode, registrations, SIZES)
+}
+
+/// A port with slots for several messages.
+fn open_shared(mr_mode: c_int) -> Port {
+    open_sized(mr_mode, 9, Sizes { slots: 2, slot_bytes: 1024, ..SIZES }).unwrap()
+}
+
+fn open_sized(mr_mode: c_int, registrations: usize, sizes: Sizes) -> Result<Port, OfiError> {
     with(|state| *state = State { mr_mode, registrations, queue: state.queue.take(), ..State::default() });
     let library: &'static Library = Box::leak(Box::new(Library::fake(getinfo, freeinfo, dupinfo, fabric, reason)));
     let mut infos = Infos::ask(library, Query::default())?;
     let segment = Segment::new(OfiMemory::new(8192).unwrap(), 8192).erase();
-    let opening = Opening { infos: &mut infos, offer: 0, provider: "fake", sizes: SIZES, segment: &segment };
+    let opening = Opening { infos: &mut infos, offer: 0, provider: "fake", sizes, segment: &segment };
     Port::open(opening)
 }
 
@@ -441,14 +496,14 @@ fn completions_of_nothing_are_ignored() {
     let mut port = open(0, 9).unwrap();
     port.connect([(Some(&b"fake"[..]), port.own())].into_iter()).unwrap();
     port.write(0, 2, 100, 0).unwrap();
-    let context = with(|state| state.done[0]);
+    let context = with(|state| state.done[0].context);
     // An address beside the contexts, one within a context, the same completion twice.
-    with(|state| state.done.extend([0, context + 8, context]));
+    with(|state| state.done.extend([0, context + 8, context].map(Done::of)));
     let mut events = Vec::with_capacity(8);
     while with(|state| !state.done.is_empty()) {
         port.poll(&mut events).unwrap();
     }
-    assert_eq!(events, [Event::Done(Operation::Write(2), 8)]);
+    assert_eq!(events, [Event::Done(Operation::Write(2))]);
 }
 
 #[test]
@@ -463,4 +518,85 @@ fn a_queue_with_a_descriptor_may_be_slept_on() {
     port.connect([(Some(&b"fake"[..]), port.own())].into_iter()).unwrap();
     port.write(0, 2, 100, 0).unwrap();
     assert!(!port.may_sleep(), "a completion is there");
+}
+
+/// Has the provider put bytes into the first slot, and tell so.
+fn bring(at: usize, bytes: &[u8], flags: u64) {
+    with(|state| {
+        let (context, start, len) = state.shared[0];
+        assert!(at + bytes.len() <= len);
+        // SAFETY: the slot was offered, and has these bytes.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), (start as *mut u8).wrapping_add(at), bytes.len()) };
+        let flags = FI_RECV | flags;
+        if flags & FI_MULTI_RECV != 0 {
+            state.offered.retain(|offered| *offered != context);
+        }
+        state.done.push_back(Done { context, flags, buf: start + at, len: bytes.len() });
+    });
+}
+
+/// A slot takes messages until the provider says that it is done with it, with a message or apart.
+#[test]
+fn a_slot_of_several_messages_is_given_back_once() {
+    let mut port = open_shared(0);
+    assert_eq!(with(|state| state.least), SIZES.frame_bytes);
+    let mut events = Vec::with_capacity(8);
+    for apart in [false, true] {
+        bring(0, b"one", 0);
+        bring(64, b"three", if apart { 0 } else { FI_MULTI_RECV });
+        if apart {
+            bring(0, b"", FI_MULTI_RECV);
+        }
+        events.clear();
+        for _ in 0..3 {
+            port.poll(&mut events).unwrap();
+        }
+        let receipt = |at, len, last| Receipt { slot: 0, at, len, last };
+        let mut expected = vec![Event::Arrived(receipt(0, 3, false)), Event::Arrived(receipt(64, 5, !apart))];
+        expected.extend(apart.then_some(Event::Done(Operation::Receive(0))));
+        assert_eq!(events, expected);
+        with(|state| state.shared.retain(|(context, ..)| state.offered.contains(context)));
+        port.post(0).unwrap();
+        with(|state| state.shared.reverse());
+    }
+}
+
+/// What has come is shown until the next look, and not once its slot is on offer again.
+#[test]
+fn messages_of_a_shared_slot_are_shown_once() {
+    let shown = |port: &Port, receipt: &Receipt| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| port.arrived(receipt).to_vec())).ok()
+    };
+    let mut port = open_shared(0);
+    let mut events = Vec::with_capacity(8);
+    bring(0, b"one", 0);
+    port.poll(&mut events).unwrap();
+    let Event::Arrived(first) = events[0] else { panic!("a message: {events:?}") };
+    assert_eq!(shown(&port, &first).as_deref(), Some(&b"one"[..]));
+    assert_eq!(shown(&port, &Receipt { at: 1, ..first }), None, "nobody was told of it");
+    bring(64, b"two", FI_MULTI_RECV);
+    port.poll(&mut events).unwrap();
+    let Event::Arrived(second) = events[1] else { panic!("a message: {events:?}") };
+    assert_eq!((shown(&port, &first), shown(&port, &second).as_deref()), (None, Some(&b"two"[..])));
+    port.post(second.slot).unwrap();
+    assert_eq!(shown(&port, &second), None, "the provider may write there");
+}
+
+/// An error of one message leaves its slot with the provider; one that gives it back, or calls it back, does not.
+#[test]
+fn errors_of_a_shared_slot_tell_whether_it_is_over() {
+    let mut port = open_shared(0);
+    let context = with(|state| state.shared[0].0);
+    with(|state| state.failed.push_back((context, libc::EMSGSIZE, 0, FI_RECV)));
+    with(|state| state.failed.push_back((context, libc::EIO, 0, FI_RECV | FI_MULTI_RECV)));
+    let mut events = Vec::with_capacity(8);
+    port.poll(&mut events).unwrap();
+    let nothing = Receipt { slot: 0, at: 0, len: 0, last: false };
+    let failed = Event::Failed(Some(Operation::Receive(0)), Failure { code: libc::EIO, own: 0 });
+    assert_eq!(events, [Event::Arrived(nothing), failed]);
+    with(|state| state.offered.retain(|offered| *offered != context));
+    port.post(0).unwrap();
+    // Registrations of an endpoint go when all slots have come back.
+    drop(open_shared(ALL));
+    assert_eq!(log().iter().filter(|word| **word == "cancel").count(), 2);
 }

@@ -5,7 +5,7 @@
 use am_core::{Peer, Segment, Shape, Span};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use transport_ofi::wire::{Event, Failure, Fault, Operation, Sizes, Wire};
+use transport_ofi::wire::{Event, Failure, Fault, Operation, Receipt, Sizes, Wire};
 use transport_ofi::{Conduit, OfiMemory, Settings};
 
 /// Random numbers from a seed (xorshift).
@@ -46,6 +46,8 @@ pub(crate) enum Mutation {
     DoubledMessage,
     /// A message of nobody in this job, and one of bytes that make no sense.
     Strays,
+    /// A slot for several messages is never given back.
+    KeptSlot,
     /// Not the network's: the first endpoint takes the window for three times as wide as the others do.
     Flood,
 }
@@ -66,6 +68,8 @@ pub(crate) struct Faults {
     /// One stream from endpoint to endpoint: what is written waits for the messages before it, and these for
     /// slots, of which there are few. So a provider manages its resources.
     pub(crate) streams: bool,
+    /// Two slots, each of which takes several messages. So a provider manages its resources.
+    pub(crate) several: bool,
     /// Milliseconds that a departure may take.
     pub(crate) linger: u64,
     pub(crate) mutation: Mutation,
@@ -73,15 +77,16 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) const fn none(seed: u64) -> Self {
-        let (failing, stopped, streams) = (0, None, false);
+        let (failing, stopped, streams, several) = (0, None, false, false);
         let (linger, mutation) = (2000, Mutation::None);
-        Self { seed, again: 0, late: 0, reorder: false, failing, stopped, streams, linger, mutation }
+        Self { seed, again: 0, late: 0, reorder: false, failing, stopped, streams, several, linger, mutation }
     }
 
     pub(crate) fn drawn(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let (again, late) = (random.below(60), random.below(60));
-        Self { again, late, reorder: random.percent(70), ..Self::none(seed) }
+        let reorder = random.percent(70);
+        Self { again, late, reorder, several: random.percent(40), ..Self::none(seed) }
     }
 }
 
@@ -96,6 +101,8 @@ struct Node {
     strays: u64,
     /// So many injected messages to it fail.
     failing: u32,
+    /// Messages that it has sent.
+    sent: u32,
 }
 
 /// A network of fake ports.
@@ -121,6 +128,8 @@ pub(crate) struct FakePort {
     lent: Vec<bool>,
     slots: Vec<Vec<u8>>,
     offered: VecDeque<u32>,
+    /// By slot: bytes that were put there since it was offered.
+    filled: Vec<usize>,
     work: VecDeque<Work>,
     /// Bytes that are told to be there, and are not.
     late: Vec<Work>,
@@ -137,6 +146,11 @@ impl Network {
     /// Fails the next injected message to an endpoint.
     pub(crate) fn fail_injected(&self, peer: u32) {
         self.nodes()[peer as usize].failing += 1;
+    }
+
+    /// Messages of the network that an endpoint has sent.
+    pub(crate) fn sent(&self, peer: u32) -> u32 {
+        self.nodes()[peer as usize].sent
     }
 
     /// Messages of nobody in this job that an endpoint was sent.
@@ -172,13 +186,19 @@ impl Network {
             dead: false,
             strays: 0,
             failing: 0,
+            sent: 0,
         };
         let network = Self { nodes: Arc::new(Mutex::new((0..shape.peers()).map(node).collect())) };
         let ((frames, chunks), frame_bytes) = (sizes, medium + 256);
         let conduit = |me| {
             let window = if me == 0 && faults.mutation == Mutation::Flood { 3 * window } else { window };
-            let slots = if faults.streams { 1 } else { Settings::slots(shape.peers(), window) };
-            let sizes = Sizes { frames, frame_bytes, chunks, chunk_bytes: 512, slots, inject: 64 };
+            let slots = match faults {
+                Faults { streams: true, .. } => 1,
+                Faults { several: true, .. } => 2,
+                _ => Settings::slots(shape.peers(), window),
+            };
+            let slot_bytes = frame_bytes + if faults.several { 128 } else { 0 };
+            let sizes = Sizes { frames, frame_bytes, chunks, chunk_bytes: 512, slots, slot_bytes, inject: 64 };
             let port = FakePort {
                 me,
                 network: network.clone(),
@@ -187,8 +207,9 @@ impl Network {
                 sizes,
                 buffers: vec![vec![0; frame_bytes.max(512)]; (frames + chunks) as usize],
                 lent: vec![false; (frames + chunks) as usize],
-                slots: vec![vec![0; frame_bytes]; slots as usize],
+                slots: vec![vec![0; slot_bytes]; slots as usize],
                 offered: (0..slots).collect(),
+                filled: vec![0; slots as usize],
                 work: VecDeque::new(),
                 late: Vec::new(),
                 mutations: 0,
@@ -257,6 +278,27 @@ impl FakePort {
         events.push(Event::Failed(operation, Failure { code: 104, own: 7 }));
     }
 
+    /// Puts a message into the first slot on offer.
+    fn place(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
+        let slot = *self.offered.front().expect("a message finds a slot on offer: room was counted beforehand");
+        let at = self.filled[slot as usize];
+        self.slots[slot as usize][at..][..bytes.len()].copy_from_slice(bytes);
+        let end = at + bytes.len();
+        self.filled[slot as usize] = end;
+        let full = self.sizes.slot_bytes - end < self.sizes.frame_bytes;
+        // As some providers do: the end of a slot is told apart, later than its last message.
+        let apart = full && self.faults.several && self.random.percent(50);
+        if full {
+            self.offered.pop_front();
+        }
+        let kept = full && self.faults.mutation == Mutation::KeptSlot;
+        let last = full && !apart && !kept;
+        events.push(Event::Arrived(Receipt { slot, at, len: bytes.len(), last }));
+        if apart && !kept {
+            events.push(Event::Done(Operation::Receive(slot)));
+        }
+    }
+
     fn carry_out(&mut self, work: Work, events: &mut Vec<Event>) {
         let (Work::Send { to, .. } | Work::Write { to, .. } | Work::Read { to, .. }) = work;
         let dead = self.network.nodes()[to as usize].dead;
@@ -298,7 +340,7 @@ impl FakePort {
                 }
                 if let Some(buffer) = buffer {
                     self.lent[buffer as usize] = false;
-                    events.push(Event::Done(Operation::Send(buffer), 0));
+                    events.push(Event::Done(Operation::Send(buffer)));
                 }
             }
             Work::Read { to, len, buffer, at } => {
@@ -308,7 +350,7 @@ impl FakePort {
                 drop(nodes);
                 self.buffers[buffer as usize][..len].copy_from_slice(&found);
                 self.lent[buffer as usize] = false;
-                events.push(Event::Done(Operation::Read(buffer), 0));
+                events.push(Event::Done(Operation::Read(buffer)));
             }
             Work::Write { to, bytes, buffer, at } => {
                 let late = self.mutates(Mutation::DataAfterMessage);
@@ -321,7 +363,7 @@ impl FakePort {
                 }
                 if !lost {
                     self.lent[buffer as usize] = false;
-                    events.push(Event::Done(Operation::Write(buffer), 0));
+                    events.push(Event::Done(Operation::Write(buffer)));
                 }
             }
         }
@@ -343,6 +385,7 @@ impl Wire for FakePort {
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
         self.work.push_back(Work::Send { to, bytes, buffer: Some(buffer) });
+        self.network.nodes()[self.me as usize].sent += 1;
         Ok(())
     }
 
@@ -351,6 +394,7 @@ impl Wire for FakePort {
         assert!(len <= self.sizes.inject);
         let bytes = self.copy(buffer, len);
         self.work.push_back(Work::Send { to, bytes, buffer: None });
+        self.network.nodes()[self.me as usize].sent += 1;
         Ok(())
     }
 
@@ -374,18 +418,23 @@ impl Wire for FakePort {
         // Refusing here would make a strict network overrun: a provider whose receive queue is as long as it says
         // does not.
         assert!(!self.offered.contains(&slot), "a slot is offered twice");
+        // What is on offer is the network's: nobody may find there what came before.
+        self.slots[slot as usize].fill(0xee);
+        self.filled[slot as usize] = 0;
         self.offered.push_back(slot);
         Ok(())
     }
 
-    fn arrived(&self, slot: u32) -> &[u8] {
-        assert!(!self.offered.contains(&slot), "a slot is read while it is on offer");
-        &self.slots[slot as usize]
+    fn arrived(&self, receipt: &Receipt) -> &[u8] {
+        let Receipt { slot, at, len, .. } = *receipt;
+        assert!(self.faults.several || !self.offered.contains(&slot), "a slot is read while it is on offer");
+        &self.slots[slot as usize][at..][..len]
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), i32> {
         self.polls += 1;
-        let bounded = self.faults.mutation == Mutation::LostCompletion || self.faults.streams;
+        let bounded =
+            matches!(self.faults.mutation, Mutation::LostCompletion | Mutation::KeptSlot) || self.faults.streams;
         if bounded && self.polls > 100_000 {
             // Who waits in vain inside one call would never come back.
             return Err(5);
@@ -416,17 +465,14 @@ impl Wire for FakePort {
             let mut nodes = self.network.nodes();
             let inbox = &mut nodes[self.me as usize].inbox;
             // Of strays nobody knows beforehand: only a provider that manages its resources stands them.
-            let managed = self.faults.mutation == Mutation::Strays || self.faults.streams;
+            let managed = self.faults.mutation == Mutation::Strays || self.faults.streams || self.faults.several;
             if inbox.is_empty() || managed && self.offered.is_empty() {
                 break;
             }
             let place = if self.faults.reorder { self.random.below(inbox.len() as u64) as usize } else { 0 };
             let bytes = inbox.remove(place).expect("the place is inside");
             drop(nodes);
-            let slot =
-                self.offered.pop_front().expect("a message finds a slot on offer: room was counted beforehand");
-            self.slots[slot as usize][..bytes.len()].copy_from_slice(&bytes);
-            events.push(Event::Done(Operation::Receive(slot), bytes.len()));
+            self.place(&bytes, events);
         }
         Ok(())
     }

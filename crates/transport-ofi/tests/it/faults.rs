@@ -180,6 +180,14 @@ fn ask(conduit: &mut Conduit<FakePort>, player: &mut Player, to: usize, longest:
     }
 }
 
+/// Sends one short request that nobody answers, if it is accepted.
+fn ask_shortly(conduit: &mut Conduit<FakePort>, player: &mut Player, to: usize) {
+    let head = RequestHeader::new(0, ReplyBound::None);
+    if conduit.send(Peer(to as u32), head, &args(player.sent[to], 0), Body::None).is_ok() {
+        player.sent[to] += 1;
+    }
+}
+
 /// A conversation from a seed; what went wrong.
 fn converse(faults: Faults) -> Result<(), String> {
     let mut random = Random::new(faults.seed ^ 0xace);
@@ -196,6 +204,10 @@ fn converse(faults: Faults) -> Result<(), String> {
         // A payload lies at one place for each pair: it is compared before the next one is sent.
         if conduit.is_quiescent() {
             ask(conduit, player, to, 4000);
+        }
+        // Others behind it in the same turn.
+        for _ in 0..player.random.below(3) * player.random.below(4) {
+            ask_shortly(conduit, player, to);
         }
         serve(conduit, player);
     }
@@ -316,6 +328,20 @@ fn a_lost_message_is_noticed() {
 #[test]
 fn a_doubled_message_is_noticed() {
     assert!(noticed(Mutation::DoubledMessage, 10) > 0);
+}
+
+/// Of slots that take several messages: with all of them kept nothing arrives any more.
+#[test]
+fn a_slot_that_is_kept_is_noticed() {
+    let fails = |mutation| {
+        let fails = |seed| {
+            let faults = Faults { mutation, several: true, ..Faults::drawn(seed) };
+            catch_unwind(AssertUnwindSafe(|| converse(faults))).map_or(true, |result| result.is_err())
+        };
+        (1..=10).filter(|seed| fails(*seed)).count()
+    };
+    assert!(fails(Mutation::KeptSlot) > 0);
+    assert_eq!(fails(Mutation::None), 0);
 }
 
 /// Messages of other jobs and bytes without sense change nothing.
@@ -631,8 +657,8 @@ fn nothing_lands_after_a_loss() {
     assert_eq!(late, 0, "of 29 segments so many were written to after the loss");
 }
 
-/// Operations that the network fails to carry end as those of a lost peer, whether that failure or the launcher's word
-/// comes first.
+/// Operations that the network fails to carry end as those of a lost peer, whether that failure or the launcher's
+/// word comes first.
 #[test]
 fn failed_operations_are_those_of_a_lost_peer() {
     for word_first in [false, true] {
@@ -659,4 +685,45 @@ fn failed_operations_are_those_of_a_lost_peer() {
         assert_eq!(status(&conduits[0], 1), PeerStatus::Lost(cause), "the first to tell counts");
         conduits.into_iter().for_each(std::mem::forget);
     }
+}
+
+/// What follows a first frame in one turn of the program travels together, in order; nothing waits that comes
+/// alone.
+#[test]
+fn frames_of_one_turn_travel_together() {
+    let (network, mut conduits) = Network::with_conduits(Shape::new(3), 64, (8, 2), 256, Faults::none(1));
+    let mut players: Vec<Player> = (0..3).map(|me| Player::new(me, 3, 1)).collect();
+    for turn in 0..3 {
+        // A buffer of the test's endpoints takes 16 of these, a turn has as many packets and the first frame.
+        for (to, frames, packets) in [(1, 1, 1), (2, 25, 1 + 2)] {
+            let before = network.sent(0);
+            ask_shortly(&mut conduits[0], &mut players[0], to);
+            assert_eq!(network.sent(0) - before, 1, "the first goes at once");
+            (1..frames).for_each(|_| ask_shortly(&mut conduits[0], &mut players[0], to));
+            conduits[0].poll(9, &mut players[0]);
+            assert_eq!(network.sent(0) - before, packets, "turn {turn}");
+        }
+        for to in [1, 2] {
+            conduits[to].poll(99, &mut players[to]);
+            conduits[to].flush();
+        }
+        conduits[0].poll(9, &mut players[0]);
+        assert_eq!((players[1].seen[0], players[2].seen[0]), (turn + 1, 25 * (turn + 1)));
+        assert!(players.iter().all(|player| player.findings.is_empty()));
+    }
+    conduits.into_iter().for_each(std::mem::forget);
+}
+
+/// The helper sends what a program that computes has left.
+#[test]
+fn the_helper_ends_a_turn() {
+    let (network, mut conduits) = Network::with_conduits(Shape::new(2), 64, (8, 2), 256, Faults::none(1));
+    let first = conduits.remove(0).with_helper(Duration::from_millis(2));
+    let mut first = first.expect("a thread can be started");
+    let mut player = Player::new(0, 2, 1);
+    (0..2).for_each(|_| ask_shortly(&mut first, &mut player, 1));
+    while network.sent(0) < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::mem::forget((first, conduits));
 }
