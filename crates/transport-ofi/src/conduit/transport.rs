@@ -180,8 +180,7 @@ impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
         let mut machine = self.lock();
         if machine.look() {
             drop(machine);
-            // Credits, and buffers that came back, are no messages, but what a wait for room is about.
-            self.backoff.reset();
+            self.backoff.reset_where_alone();
             return;
         }
         // Under the lock of that look: whatever comes from now on shows at the descriptor.

@@ -62,6 +62,14 @@ impl Backoff {
         self.tries = 0;
     }
 
+    /// Something came that is no message, such as credits or buffers: what a wait for room is about. Where endpoints
+    /// share processors, who waits for others had better leave them these.
+    pub(super) fn reset_where_alone(&mut self) {
+        if self.spins != 0 {
+            self.reset();
+        }
+    }
+
     /// Nothing was achieved once more.
     pub(super) fn next(&mut self) -> Next {
         self.tries = self.tries.saturating_add(1);
@@ -284,8 +292,19 @@ mod tests {
         let steps: Vec<Next> = (0..1000).map(|_| backoff.next()).collect();
         assert_eq!(steps.last(), Some(&Next::Sleep(LONGEST_SLEEP)));
         assert!(steps.contains(&Next::Sleep(FIRST_SLEEP)));
+        backoff.reset_where_alone();
+        assert_eq!(backoff.next(), Next::Sleep(LONGEST_SLEEP));
         backoff.reset();
         assert_eq!(backoff.next(), Next::Yield);
+    }
+
+    #[test]
+    fn who_has_a_processor_does_not_sleep_while_something_comes() {
+        let mut backoff = Backoff { tries: 0, spins: SPINS };
+        for _ in 0..1000 {
+            assert_eq!(backoff.next(), Next::Spin);
+            backoff.reset_where_alone();
+        }
     }
 
     #[test]
