@@ -81,6 +81,11 @@ impl<B: Clone> Core<B> {
     /// Lets happen what happens in the network up to now.
     pub(crate) fn run_buffers(&mut self, now: u64) {
         let Some(mut buffers) = self.buffers.take() else { return };
+        // An earlier look has replaced this one: it has looked, or has foreseen another for this time or later.
+        if buffers.due != now {
+            self.buffers = Some(buffers);
+            return;
+        }
         buffers.due = u64::MAX;
         buffers.network.run_until(Instant(now));
         // The look itself is an event of the run.

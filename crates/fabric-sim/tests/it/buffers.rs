@@ -176,3 +176,23 @@ fn a_wait_in_vain_is_told() {
     });
     assert!(matches!(report, Err(RunError::Deadlock(_))));
 }
+
+/// A packet that sets out while others are on their way has the engine look at the network earlier than foreseen.
+/// The look that had been foreseen is none any more: looks do not multiply.
+#[test]
+fn looks_that_are_foreseen_anew_do_not_multiply() {
+    const PACKETS: u64 = 100;
+    let mut config = machine("ring:4", NetworkModel::Buffered);
+    config.nic.link.latency_ns = 20_000.0;
+    config.buffers.channel_bytes = 200 * PACKET;
+    let report = Sim::run(&config, |rank: Rank<'_>| match rank.rank() {
+        0 => (0..PACKETS).for_each(|number| {
+            rank.charge(am_core::Span::from_nanos(100));
+            rank.send(1, 10, number);
+        }),
+        1 => (0..PACKETS).for_each(|number| assert_eq!(rank.wait().body, number)),
+        _ => {}
+    });
+    let events = report.unwrap().events;
+    assert!(events < 16 * PACKETS, "{events} events");
+}
