@@ -67,7 +67,9 @@ impl Words {
         }
         self.pairs = [0; MAX_WORDS / 2];
         self.len = len as u8;
-        for (to, from) in self.pairs.iter_mut().zip(pairs) {
+        let mut room = self.pairs.iter_mut();
+        for from in pairs {
+            let Some(to) = room.next() else { break };
             *to = from;
         }
         Ok(())

@@ -11,6 +11,18 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key of a use of an entry in a table that a program keeps itself.
+    #[inline]
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    /// Which use of its entry it names.
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
+
     /// The entry's place, which a later use of it has, too. Places are dense: they are below the most entries that
     /// there ever were at once.
     pub const fn index(self) -> u32 {

@@ -24,7 +24,7 @@ pub(crate) struct Outgoing {
 }
 
 /// Looks at the network before a wait becomes one that may sleep, where it does not at once.
-const SPINS: u32 = 64;
+pub(crate) const SPINS: u32 = 64;
 
 /// What sending a message has come to so far.
 pub(crate) enum Begun {

@@ -5,7 +5,7 @@ use crate::error::MessageError;
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{ANY, MessageInfo, Selector};
-use crate::messages::{Begun, Outgoing};
+use crate::messages::{Begun, Outgoing, SPINS};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport};
@@ -237,12 +237,50 @@ impl<V: Element> ReceiveRequest<V> {
         values: &mut [V],
     ) -> Result<Status, MessageError> {
         check(endpoint, self.handle().shared.layer)?;
-        let (out, layer) = (values.as_mut_bytes(), endpoint.layer_unscheduled::<Messages>());
-        if let Some(info) = layer.machine.take_copied(self.key(), out) {
-            self.key = None;
-            let status = self.handle().status(info);
-            layer.take_back(self.communicator.take());
-            return Ok(status);
+        let out = values.as_mut_bytes();
+        match self.take_copied(endpoint, out) {
+            Some(status) => Ok(status),
+            None => self.look_for(endpoint, out),
+        }
+    }
+
+    /// The message, if it is here, few bytes, and well.
+    #[inline(always)]
+    fn take_copied<T: Transport, S: HasLayer<Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+        out: &mut [u8],
+    ) -> Option<Status> {
+        let layer = endpoint.layer_unscheduled::<Messages>();
+        let info = layer.machine.take_copied(self.key(), out)?;
+        self.key = None;
+        let status = self.handle().status(info);
+        layer.take_back(self.communicator.take());
+        Some(status)
+    }
+
+    /// Waits for a message that has not come, is long, or cannot be received; at first by looks at the network
+    /// alone.
+    #[inline(never)]
+    fn look_for<T: Transport, S: HasLayer<Messages>>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+        out: &mut [u8],
+    ) -> Result<Status, MessageError> {
+        let looks = if endpoint.transport().spins() { SPINS } else { 0 };
+        let key = self.key();
+        for _ in 0..looks {
+            let machine = &endpoint.layer_unscheduled::<Messages>().machine;
+            if machine.is_received(key) || machine.is_long(self.capacity) {
+                break;
+            }
+            if let Err(error) = endpoint.poll_through() {
+                endpoint.defer_error(error);
+                break;
+            }
+            if let Some(status) = self.take_copied(endpoint, out) {
+                return Ok(status);
+            }
         }
         self.wait_until_there(endpoint, out)
     }

@@ -94,6 +94,16 @@ impl Frame {
         (header & !FREE == SHORT << 13 && args <= 2 * CELL_WORDS).then_some(((header >> 16) as u8, args))
     }
 
+    /// The handler, the number of argument words and the length of the payload of a Medium message that permits no
+    /// reply and lies in one cell.
+    #[inline(always)]
+    pub(crate) fn decode_small(header: u64) -> Option<(u8, usize, usize)> {
+        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16 | 0xf_ffff << 24;
+        let (args, len) = ((header >> 8 & 31) as usize, (header >> 24 & 0xf_ffff) as usize);
+        let small = header & !FREE == MEDIUM << 13 && args.div_ceil(2) + len.div_ceil(8) <= CELL_WORDS;
+        small.then_some(((header >> 16) as u8, args, len))
+    }
+
     /// Words in front of an inline payload.
     #[inline]
     pub(crate) fn leading_words(&self) -> usize {
@@ -156,6 +166,19 @@ mod tests {
             let plain = kind == Kind::Message(Category::Short) && len == 0 && reply.is_none() && frame.one_cell();
             let expected = plain.then_some((handler, args));
             prop_assert_eq!(Frame::decode_plain(frame.encode() | u64::from(lap)), expected);
+        }
+
+        #[test]
+        fn small_headers_decode_alike(
+            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(), len in 0usize..60,
+            reply in prop::option::of(0u64..2), in_ring in any::<bool>(), lap in any::<u8>()
+        ) {
+            let kinds = [Category::Short, Category::Medium, Category::Long].map(Kind::Message);
+            let kind = kinds.get(kind).copied().unwrap_or(Kind::Control);
+            let frame = Frame { kind, handler, args, len, reply, in_ring };
+            let small = kind == Kind::Message(Category::Medium) && reply.is_none() && frame.one_cell();
+            let expected = small.then_some((handler, args, len));
+            prop_assert_eq!(Frame::decode_small(frame.encode() | u64::from(lap)), expected);
         }
 
         #[test]

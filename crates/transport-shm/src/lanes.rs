@@ -508,6 +508,21 @@ impl RequestIn {
         Some(handler)
     }
 
+    /// Takes the request with this header if it is Medium, lies in one cell and permits no reply: its handler and
+    /// payload. Its cell is the writer's again only after `publish`.
+    #[inline(always)]
+    pub(crate) fn take_small(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<(u8, Payload<'_>)> {
+        let (handler, count, len) = Frame::decode_small(header)?;
+        if ahead {
+            self.rings.fetch_ahead(self.reader.read(), Use::Read);
+        }
+        let (words, pairs) = (&self.reader.first(&self.rings.cells).0, count.div_ceil(2));
+        args.refill(count, words[1..=pairs].iter().map(|word| word.load(Relaxed))).ok()?;
+        self.reader.advance(1);
+        let payload = if len == 0 { Payload::EMPTY } else { Payload::shared(words, 8 * (1 + pairs), len) };
+        Some((handler, payload))
+    }
+
     /// Delivers the request with this header if it lies in one cell. Its cell is the writer's again only after
     /// `publish`.
     #[inline(always)]

@@ -129,10 +129,8 @@ impl Machine {
     /// The messages with a tag that a receiver had not seen: how many, and the one at a place among them.
     fn unseen(&self, pair: usize, tag: u32, seen: u32, place: u32) -> (u32, Option<Key>) {
         let Pair { log, next, .. } = &self.pairs[pair];
-        // They are the latest, which a faulty peer may count wrongly.
-        let known = log.len().saturating_sub(next.wrapping_sub(seen) as usize);
-        let unseen = log.range(known..);
-        let unseen = unseen.filter(|sent| sent.tag == tag && sent.sequence.wrapping_sub(seen) as i32 >= 0);
+        // Of those that are there, which a faulty peer may count wrongly.
+        let unseen = log.since(seen, *next).filter(|sent| sent.tag == tag);
         let at = unseen.clone().nth(place as usize).and_then(|sent| sent.send);
         (unseen.count() as u32, at)
     }
@@ -260,7 +258,7 @@ impl Machine {
     fn cancel_now(&mut self, key: Key) {
         self.unlink(key);
         #[cfg(test)]
-        self.history.push(super::model::Event::Cancelled(key));
+        self.history.push(super::model::Event::Cancelled(self.name_of(key)));
         let receive = self.receive_mut(key);
         let (block, wanted) = (receive.take_staged(), receive.wanted);
         receive.stage = Stage::Cancelled;
@@ -272,6 +270,10 @@ impl Machine {
 
     /// Asks for a receive to be cancelled. It is not if it has met a message, which may be under way.
     pub(crate) fn cancel(&mut self, key: Key) -> Cancel {
+        if self.is_over_in_line(key) == Some(false) {
+            self.post_line();
+        }
+        let key = self.posted_of(key);
         let Some(receive) = self.receives.get(key) else { return Cancel::Late };
         if receive.stage != Stage::Posted {
             return Cancel::Late;
@@ -310,16 +312,20 @@ impl Machine {
 
     /// Whether a receive's sender is being asked to cancel it.
     pub(crate) fn is_cancelling(&self, key: Key) -> bool {
-        self.receives.get(key).is_some_and(|receive| receive.cancelling)
+        self.receives.get(self.posted_of(key)).is_some_and(|receive| receive.cancelling)
     }
 
     /// Whether a receive was cancelled.
     pub(crate) fn is_cancelled(&self, key: Key) -> bool {
-        self.receives.get(key).is_some_and(|receive| receive.stage == Stage::Cancelled)
+        self.receives.get(self.posted_of(key)).is_some_and(|receive| receive.stage == Stage::Cancelled)
     }
 
     /// Nobody waits for a receive any more: it is cancelled, or its message is let go.
     pub(crate) fn drop_receive(&mut self, key: Key) {
+        if self.drop_from_line(key) {
+            return;
+        }
+        let key = self.leave_line(key);
         let Some(receive) = self.receives.get_mut(key) else { return };
         receive.wanted = false;
         let (stage, cancelling) = (receive.stage, receive.cancelling);

@@ -71,7 +71,8 @@ impl Machine {
     #[inline]
     pub(crate) fn begin_direct(&mut self, selector: Selector, kind: u32, capacity: u64) -> bool {
         self.end_direct();
-        let alone = self.posted.is_empty() && self.stored.is_empty() && self.endings == 0;
+        let posted = !self.posted.is_empty() || !self.line.is_empty();
+        let alone = !posted && self.stored.is_empty() && self.endings == 0;
         if !alone || capacity > self.eager {
             return false;
         }

@@ -12,6 +12,7 @@ impl Machine {
     /// A peer is lost, or has finished. All that it sent before has been looked at.
     pub(crate) fn lose(&mut self, rank: u32, cause: Option<LossCause>) {
         self.post_direct();
+        self.post_line();
         let (peer, failure) = (self.peer(rank), Failure::Gone(cause));
         let state = &mut self.peers[peer];
         if state.gone.is_some() {
@@ -66,7 +67,7 @@ impl Machine {
         let (posted, retiring) = (receive.stage == Stage::Posted, receive.stage == Stage::Retiring);
         if posted {
             #[cfg(test)]
-            self.history.push(super::model::Event::Cancelled(key));
+            self.history.push(super::model::Event::Cancelled(self.name_of(key)));
             self.unlink(key);
         }
         // A message that is here stays.
@@ -100,6 +101,7 @@ impl Machine {
     /// Frees a communicator: receives fail, messages that nobody asked for go, and later ones with them.
     pub(crate) fn close(&mut self, context: u32) {
         self.post_direct();
+        self.post_line();
         let index = self.context(context);
         self.contexts[index].freed = true;
         self.endings += 1;

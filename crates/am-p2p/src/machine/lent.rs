@@ -77,6 +77,7 @@ impl Machine {
 
     /// The message of a receive that a call may read into its buffer.
     pub(crate) fn readable(&self, key: Key) -> Option<Readable> {
+        let key = self.posted_of(key);
         let has_place = self.receives.get(key)?.has_place();
         self.lent_to(key).filter(|_| !has_place)
     }
@@ -89,12 +90,14 @@ impl Machine {
 
     /// A call reads a message from now on, to its end or until it says [`Machine::cannot_read`].
     pub(crate) fn begin_reading(&mut self, key: Key) {
+        let key = self.posted_of(key);
         self.unread.retain(|other| *other != key);
     }
 
     /// A message has been read into its buffer. What tells the sender so, which the caller sends, or gives back to
     /// [`Machine::send_later`]; `None` where it is queued behind others.
     pub(crate) fn has_read(&mut self, key: Key) -> Option<(u32, Control, Credit)> {
+        let key = self.posted_of(key);
         let receive = self.receives.get_mut(key)?;
         let ((send, _), from) = (receive.take_lent()?, receive.from);
         self.counts.ack += 1;
@@ -117,6 +120,7 @@ impl Machine {
     /// A message cannot be read, or the sender's memory cannot at all: it is written instead.
     #[cold]
     pub(crate) fn cannot_read(&mut self, key: Key, refused: bool) {
+        let key = self.posted_of(key);
         self.begin_reading(key);
         let Some(receive) = self.receives.get_mut(key).filter(|receive| receive.stage == Stage::Moving) else {
             return;

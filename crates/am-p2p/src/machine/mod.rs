@@ -10,6 +10,7 @@
 //! | `receive` | what a receive asks for, and what has come for it |
 //! | `receiving` | receives, and how they meet messages |
 //! | `direct` | the receive of a blocking call that is the only one |
+//! | `line` | receives for eager messages that come in the order of the receives |
 //! | `unexpected` | messages that nobody has asked for yet |
 //! | `credit` | memory for these, of which senders keep account |
 //! | `adverts` | receives that are advertised, and revoked |
@@ -40,6 +41,7 @@ mod ending;
 #[cfg(test)]
 mod hostile;
 mod lent;
+mod line;
 #[cfg(test)]
 mod model;
 mod peers;
@@ -68,6 +70,7 @@ use am_core::slab::{Key, Slab};
 use am_core::transport::Lender;
 use chains::Chains;
 use direct::Direct;
+use line::Line;
 use peers::{Context, Pair, Peer};
 use receive::Receive;
 use sending::Send;
@@ -174,6 +177,8 @@ pub(crate) struct Machine {
     posted: Chains,
     /// The receive of a blocking call that is the only one.
     direct: Direct,
+    /// Receives that are looked for before those that are posted.
+    line: Line,
     /// Messages that have met no receive, each under all selectors that match it.
     unexpected: Chains,
     staging: Staging,
@@ -197,6 +202,9 @@ pub(crate) struct Machine {
     /// In which order envelopes were looked at, receives posted and cancelled.
     #[cfg(test)]
     pub(crate) history: Vec<model::Event>,
+    /// What the history calls receives that were in the line.
+    #[cfg(test)]
+    aliases: std::collections::BTreeMap<Key, Key>,
 }
 
 impl Machine {
@@ -219,6 +227,7 @@ impl Machine {
             stored: Slab::new(),
             posted: Chains::new(),
             direct: Direct::default(),
+            line: Line::default(),
             unexpected: Chains::new(),
             staging: Staging::default(),
             lender: Lender::new(lent::LOANS),
@@ -233,6 +242,8 @@ impl Machine {
             counts: Counts::default(),
             #[cfg(test)]
             history: Vec::new(),
+            #[cfg(test)]
+            aliases: Default::default(),
         }
     }
 
@@ -256,7 +267,8 @@ impl Machine {
 
     /// Chooses how long messages travel from now on, if nothing is under way and nothing waits to be received.
     pub(crate) fn choose(&mut self, protocol: Protocol, eager: usize, medium: u64) -> bool {
-        let idle = self.sends.is_empty() && self.receives.is_empty() && self.stored.is_empty();
+        let receives = self.receives.is_empty() && self.line.used() == 0;
+        let idle = self.sends.is_empty() && receives && self.stored.is_empty();
         if idle {
             (self.config.protocol, self.config.eager) = (protocol, eager);
             self.eager = medium.min(eager as u64);
@@ -449,7 +461,7 @@ impl Machine {
     /// What takes room here: sends, receives, messages that nobody asked for, and free staging.
     #[cfg(test)]
     fn load(&self) -> (usize, usize, usize, u64) {
-        (self.sends.len(), self.receives.len(), self.stored.len(), self.staging.free())
+        (self.sends.len(), self.receives.len() + self.line.used(), self.stored.len(), self.staging.free())
     }
 
     /// The state of a receive's entry.

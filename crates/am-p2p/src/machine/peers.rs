@@ -102,6 +102,50 @@ pub(super) struct Logged {
     pub(super) send: Option<Key>,
 }
 
+/// The latest messages to a peer, by their numbers: as many as there are places.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// A power of two of them, or none.
+    places: Vec<Logged>,
+    /// The latest that are there.
+    len: u32,
+}
+
+impl Log {
+    /// Adds the next message; at least `least` are there afterwards, if so many were.
+    #[inline(always)]
+    pub(super) fn push(&mut self, sent: Logged, least: u32) {
+        if least as usize >= self.places.len() {
+            self.grow(sent, least);
+        }
+        let mask = self.places.len() - 1;
+        self.places[sent.sequence as usize & mask] = sent;
+        self.len = least + 1;
+    }
+
+    #[cold]
+    fn grow(&mut self, unused: Logged, least: u32) {
+        let mut places = vec![unused; (least as usize + 1).next_power_of_two().max(16)];
+        let (mask, kept) = (places.len() - 1, self.len.min(self.places.len() as u32));
+        for back in 1..=kept {
+            let sequence = unused.sequence.wrapping_sub(back);
+            places[sequence as usize & mask] = self.places[sequence as usize & (self.places.len() - 1)];
+        }
+        self.places = places;
+    }
+
+    /// The messages from a number on, of those that are there; `next` is the number of the next one.
+    pub(super) fn since(&self, from: u32, next: u32) -> impl Iterator<Item = &Logged> + Clone {
+        let count = next.wrapping_sub(from).min(self.len);
+        let mask = self.places.len().wrapping_sub(1);
+        (0..count).rev().map(move |back| &self.places[next.wrapping_sub(back + 1) as usize & mask])
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
 /// A peer in a communicator.
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -113,7 +157,7 @@ pub(crate) struct Pair {
     /// What came before its turn.
     pub(super) out_of_order: Vec<(Envelope, OutOfOrder)>,
     /// The latest messages to the peer: all that it may not have seen.
-    pub(super) log: VecDeque<Logged>,
+    pub(super) log: Log,
     /// What the peer has advertised.
     pub(super) adverts: Vec<Advert>,
     /// The receive that is being revoked.
@@ -129,7 +173,7 @@ impl Pair {
             next: 0,
             expected: 0,
             out_of_order: Vec::new(),
-            log: VecDeque::new(),
+            log: Log::default(),
             adverts: Vec::new(),
             revoking: None,
             cancels: VecDeque::new(),

@@ -53,9 +53,28 @@ impl Machine {
     #[inline(always)]
     pub(crate) fn post(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
         let meets = self.direct.is_waiting() || !self.unexpected.is_empty() || self.endings != 0;
+        let others = meets || !self.posted.is_empty();
+        if !others
+            && capacity <= self.eager
+            && selector.class() == 0
+            && let Some(key) = self.line.push(selector, kind, capacity)
+        {
+            #[cfg(test)]
+            self.history.push(super::model::Event::Posted(key, selector));
+            return key;
+        }
+        if !self.line.is_empty() {
+            self.post_line();
+        }
         if meets || capacity > self.eager || selector.class() != 0 {
             return self.post_any(selector, kind, capacity);
         }
+        self.post_alone(selector, kind, capacity)
+    }
+
+    /// The same, of a receive that meets no message yet.
+    #[inline(never)]
+    fn post_alone(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
         let key = self.new_receive(selector, kind, capacity);
         #[cfg(test)]
         self.history.push(super::model::Event::Posted(key, selector));
@@ -195,6 +214,52 @@ impl Machine {
     /// A message has come in one piece.
     #[inline(always)]
     pub(crate) fn on_eager(&mut self, from: u32, envelope: Envelope, credit: Credit, payload: &Payload<'_>) {
+        if !self.on_next_eager(from, &envelope, credit, payload) {
+            self.on_any_eager(from, envelope, credit, payload);
+        }
+    }
+
+    /// The same, of the next message of the sender that was heard last, which tells nothing new of credit, for a
+    /// receive that is looked for before others. Whether it was one; otherwise nothing has changed.
+    #[inline(always)]
+    fn on_next_eager(&mut self, from: u32, envelope: &Envelope, credit: Credit, payload: &Payload<'_>) -> bool {
+        let (name, units) = (u64::from(envelope.context) << 32 | u64::from(from), units(payload.len() as u64));
+        if self.last_pair.0 != name || self.unblocked.is_some() {
+            return false;
+        }
+        let pair = &mut self.pairs[self.last_pair.1 as usize];
+        let (index, window) = (pair.peer as usize, self.window);
+        let peer = &mut self.peers[index];
+        let held = peer.held();
+        let usual = pair.expected == envelope.sequence
+            && pair.out_of_order.is_empty()
+            && peer.returned.messages == credit.messages
+            && peer.gone.is_none()
+            && envelope.kind & SHORT == 0
+            && envelope.tag <= LARGEST_TAG
+            && held.messages < window.messages
+            && held.units.saturating_add(units) <= window.units + window.messages;
+        if !usual {
+            return false;
+        }
+        if self.direct.waits_for(from, envelope) {
+            self.fill_direct(from, envelope, payload);
+        } else if !self.fill_line(from, envelope, payload) {
+            return false;
+        }
+        #[cfg(test)]
+        self.history.push(super::model::Event::Arrived(from, *envelope));
+        let pair = &mut self.pairs[self.last_pair.1 as usize];
+        pair.expected = envelope.sequence.wrapping_add(1);
+        let peer = &mut self.peers[index].received;
+        (peer.messages, peer.units) = (peer.messages.wrapping_add(1), peer.units.wrapping_add(units));
+        self.consume(index, units);
+        true
+    }
+
+    /// The same, of any message.
+    #[inline(never)]
+    fn on_any_eager(&mut self, from: u32, envelope: Envelope, credit: Credit, payload: &Payload<'_>) {
         let Some(pair) = self.pair_of_arrival(envelope.context, from) else { return };
         let peer = self.pairs[pair].peer as usize;
         if !self.accept_credit(peer, credit) {
@@ -235,7 +300,10 @@ impl Machine {
 
     /// The receive that a message is for.
     #[inline(always)]
-    fn find_posted(&self, from: u32, envelope: &Envelope) -> Option<Key> {
+    fn find_posted(&mut self, from: u32, envelope: &Envelope) -> Option<Key> {
+        if !self.line.is_empty() {
+            self.post_line();
+        }
         let Envelope { context, tag, .. } = *envelope;
         let exact = Selector { context, source: from, tag };
         if self.posted.len() == self.posted.of_class(0) {
@@ -288,6 +356,9 @@ impl Machine {
         self.history.push(super::model::Event::Arrived(from, envelope));
         if self.direct.waits_for(from, &envelope) {
             self.fill_direct(from, &envelope, payload);
+            return self.consume(peer, units(len));
+        }
+        if self.fill_line(from, &envelope, payload) {
             return self.consume(peer, units(len));
         }
         self.eager_posted(peer, from, envelope, payload);
@@ -560,20 +631,25 @@ impl Machine {
     /// Whether a receive is over.
     #[inline]
     pub(crate) fn is_received(&self, key: Key) -> bool {
-        self.receives.get(key).is_none_or(Receive::is_over)
+        let over = || self.receives.get(self.posted_of(key)).is_none_or(Receive::is_over);
+        self.is_over_in_line(key).unwrap_or_else(over)
     }
 
     /// Where a message is being written to, and how many bytes of it from its beginning on are there. Not where
     /// parts may come in another order, or the message is not received.
     pub(crate) fn arrived(&self, key: Key) -> Option<(Block, u64)> {
-        let receive = self.receives.get(key).filter(|receive| self.ordered && receive.reading().is_none())?;
+        let receive = self.receives.get(self.posted_of(key));
+        let receive = receive.filter(|receive| self.ordered && receive.reading().is_none())?;
         let well = receive.stage == Stage::Moving && receive.failure.is_none();
         Some((receive.staged().filter(|_| well)?, receive.arrived()))
     }
 
     /// Whom a receive waits for: the rank, and whether it has met a message.
     pub(crate) fn waits_for(&self, key: Key) -> Option<(Selector, u32, bool)> {
-        let receive = self.receives.get(key)?;
+        if self.is_over_in_line(key).is_some() {
+            return self.selector_in_line(key).map(|selector| (selector, selector.source, false));
+        }
+        let receive = self.receives.get(self.posted_of(key))?;
         let met = matches!(receive.stage, Stage::Moving | Stage::Retiring);
         Some((receive.selector, receive.from, met))
     }
@@ -582,6 +658,16 @@ impl Machine {
     /// `None`, and nothing has changed, otherwise.
     #[inline(always)]
     pub(crate) fn take_copied(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
+        match self.take_short(key, out) {
+            None => self.take_posted(key, out),
+            taken => taken,
+        }
+    }
+
+    /// The same, of a receive that is not in the line.
+    #[inline(never)]
+    fn take_posted(&mut self, name: Key, out: &mut [u8]) -> Option<MessageInfo> {
+        let key = self.posted_of(name);
         let receive = self.receives.get_mut(key)?;
         let elsewhere = receive.staged().is_some() || receive.has_place();
         if receive.stage != Stage::Done || receive.failure.is_some() || elsewhere {
@@ -597,11 +683,21 @@ impl Machine {
             }
         }
         self.receives.discard(key);
+        self.leave_line(name);
         Some(info)
     }
 
     /// What a receive that is over has brought; its entry goes. The caller gives back what it holds.
     pub(crate) fn take_received(&mut self, key: Key) -> Option<Taken> {
+        if self.is_over_in_line(key).is_some() {
+            return self.take_from_line(key);
+        }
+        let name = key;
+        let key = self.posted_of(name);
+        if !self.is_received(key) {
+            return None;
+        }
+        self.leave_line(name);
         let receive = self.receives.get_mut(key).filter(|receive| receive.is_over())?;
         let info = receive.info();
         if !matches!(receive.stage, Stage::Done | Stage::Cancelled) {

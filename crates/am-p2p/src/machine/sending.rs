@@ -135,10 +135,8 @@ impl Machine {
         if logs {
             // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made
             // before.
-            while state.log.len() > outstanding as usize {
-                state.log.pop_front();
-            }
-            state.log.push_back(Logged { sequence: envelope.sequence, tag: envelope.tag, send });
+            let sent = Logged { sequence: envelope.sequence, tag: envelope.tag, send };
+            state.log.push(sent, outstanding);
         }
     }
 

@@ -67,6 +67,10 @@ impl Shm {
                 let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
                 sink.request(arrival, &mut NullReplyPath::one_way(from));
                 Ok(())
+            } else if let Some((handler, payload)) = requests.take_small(header, &mut plain, ahead) {
+                let arrival = Arrival::new(from, Category::Medium, handler, &plain, payload);
+                sink.request(arrival, &mut NullReplyPath::one_way(from));
+                Ok(())
             } else {
                 let taken = requests.take(header, ahead, |frame: Frame, args: &Words, payload: Payload<'_>| {
                     let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
