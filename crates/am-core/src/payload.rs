@@ -204,7 +204,7 @@ impl<'a> Payload<'a> {
     }
 
     /// Copies the payload's start into `out`, as many bytes as both have; returns how many.
-    #[inline]
+    #[inline(always)]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         // One word, as many messages have.
         if let Bytes::Shared { words: [word], skew: 0, len: 8 } = self.bytes

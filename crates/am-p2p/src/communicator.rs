@@ -284,7 +284,7 @@ impl Communicator {
     /// The rank at a position.
     #[inline]
     pub(crate) fn member(&self, member: u32) -> Result<Rank, MessageError> {
-        self.shared.team.rank(member).ok_or(MessageError::NoSuchMember { member, size: self.size() })
+        self.shared.team.rank(member).ok_or_else(|| MessageError::NoSuchMember { member, size: self.size() })
     }
 
     /// A tag as messages have it.

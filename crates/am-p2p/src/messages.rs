@@ -638,6 +638,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`receive_into`](Self::receive_into), but for what the request tells of.
+    #[inline]
     pub fn immediate_receive<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,

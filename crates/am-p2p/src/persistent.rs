@@ -102,7 +102,8 @@ impl<V: Element> PersistentReceive<V> {
         Ok(())
     }
 
-    /// Waits for the message that was begun to be received; `None` if none was. Blocks; does not allocate.
+    /// Waits for the message that was begun to be received; `None` if none was. Blocks; allocates as
+    /// [`ReceiveRequest::wait_into`] does.
     ///
     /// # Errors
     /// As [`ReceiveRequest::wait_into`].

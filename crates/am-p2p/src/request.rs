@@ -158,6 +158,7 @@ impl<V> fmt::Debug for ReceiveRequest<V> {
 }
 
 impl<V> Drop for ReceiveRequest<V> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.handle().shared.dropped.push(DroppedHandle::Receive(key));
@@ -225,7 +226,8 @@ impl<V: Element> ReceiveRequest<V> {
         values
     }
 
-    /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate.
+    /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate where the message
+    /// comes eagerly and buffers have been used before; a long one may take memory until it is copied out.
     ///
     /// # Errors
     /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is

@@ -381,4 +381,27 @@ mod tests {
             }
         }
     }
+
+    /// Words that one thread stores while another loads them are those before or behind, none a part of each. The
+    /// manual does not promise it of string instructions; processors do it.
+    #[test]
+    fn words_are_whole() {
+        let mapping = Mapping::wiped_on_fork(8192).expect("there is memory");
+        let memory = ShmMemory::new(View::new(&mapping, 0, 1024));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                for turn in 0..4000u32 {
+                    memory.store(0, &[turn as u8; 8192]);
+                }
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            let mut found = [0; 8192];
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                memory.load(0, &mut found);
+                let torn = found.as_chunks::<8>().0.iter().find(|word| word.iter().any(|byte| *byte != word[0]));
+                assert_eq!(torn, None);
+            }
+        });
+    }
 }

@@ -29,6 +29,13 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
+    /// Counts a message more.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, units: u32) {
+        self.messages = self.messages.wrapping_add(1);
+        self.units = self.units.wrapping_add(units);
+    }
+
     /// What this is ahead of another count of the same kind.
     pub(crate) fn since(self, other: Self) -> Self {
         let messages = self.messages.wrapping_sub(other.messages);

@@ -10,6 +10,24 @@ impl Peer {
     pub(super) fn held(&self) -> Credit {
         self.received.since(self.consumed)
     }
+
+    /// A message has left this rank's memory for unexpected ones. Whether the peer has to be told.
+    #[inline(always)]
+    pub(super) fn consume(&mut self, window: Credit, units: u32) -> bool {
+        self.consumed.add(units);
+        let unreported = self.consumed.since(self.reported);
+        self.short || unreported.messages >= window.messages / 2 || unreported.units >= window.units / 2
+    }
+
+    /// The credit for a message to the peer, which knows it then.
+    #[inline(always)]
+    pub(super) fn attach_credit(&mut self, window: Credit) -> Credit {
+        (self.reported, self.due) = (self.consumed, false);
+        if self.received.messages.wrapping_sub(self.reported.messages) <= window.messages / 2 {
+            self.short = false;
+        }
+        self.reported
+    }
 }
 
 impl Machine {
@@ -38,13 +56,7 @@ impl Machine {
     /// The credit for a message to a peer, which knows it then.
     #[inline(always)]
     pub(super) fn attach_credit(&mut self, peer: usize) -> Credit {
-        let window = self.window.messages;
-        let state = &mut self.peers[peer];
-        (state.reported, state.due) = (state.consumed, false);
-        if state.received.messages.wrapping_sub(state.reported.messages) <= window / 2 {
-            state.short = false;
-        }
-        state.reported
+        self.peers[peer].attach_credit(self.window)
     }
 
     /// Which memory for unexpected messages is used up, here and at peers, in words. Allocates.
@@ -70,18 +82,13 @@ impl Machine {
     /// A message of a peer has left this rank's memory for unexpected ones.
     #[inline(always)]
     pub(super) fn consume(&mut self, peer: usize, units: u32) {
-        let window = self.window;
-        let state = &mut self.peers[peer];
-        state.consumed.messages = state.consumed.messages.wrapping_add(1);
-        state.consumed.units = state.consumed.units.wrapping_add(units);
-        let unreported = state.consumed.since(state.reported);
-        if state.short || unreported.messages >= window.messages / 2 || unreported.units >= window.units / 2 {
+        if self.peers[peer].consume(self.window, units) {
             self.report_consumed(peer);
         }
     }
 
     #[inline(never)]
-    fn report_consumed(&mut self, peer: usize) {
+    pub(super) fn report_consumed(&mut self, peer: usize) {
         self.peers[peer].due = true;
         self.mark_ready(peer);
     }

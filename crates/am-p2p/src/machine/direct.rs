@@ -63,6 +63,27 @@ impl Direct {
             && (self.source == from || self.source == ANY)
             && (self.tag == envelope.tag || self.tag == ANY)
     }
+
+    /// Takes the eager message that it waits for.
+    #[inline]
+    pub(super) fn fill(&mut self, from: u32, envelope: &Envelope, payload: &Payload<'_>) {
+        let (len, kind) = (payload.len(), envelope.kind & KIND);
+        self.info = MessageInfo { from, tag: envelope.tag, len: len as u64, kind };
+        self.stage = Stage::Arrived;
+        self.failure = if self.kind != kind && self.kind != BYTES {
+            Some(Failure::WrongType(kind))
+        } else if len as u64 > self.capacity {
+            Some(Failure::Truncated)
+        } else {
+            None
+        };
+        if self.failure.is_none() && len <= SHORT_MESSAGE {
+            self.short = short_of(payload);
+        } else if self.failure.is_none() {
+            self.bytes.resize(len, 0);
+            payload.copy_to(&mut self.bytes);
+        }
+    }
 }
 
 impl Machine {
@@ -97,29 +118,6 @@ impl Machine {
     fn abandon_direct(&mut self) {
         if let Stage::Posted(key) = std::mem::take(&mut self.direct.stage) {
             self.drop_receive(key);
-        }
-    }
-
-    /// An eager message has come that the receive waits for.
-    #[inline]
-    pub(super) fn fill_direct(&mut self, from: u32, envelope: &Envelope, payload: &Payload<'_>) {
-        self.counts.received += 1;
-        let direct = &mut self.direct;
-        let (len, kind) = (payload.len(), envelope.kind & KIND);
-        direct.info = MessageInfo { from, tag: envelope.tag, len: len as u64, kind };
-        direct.stage = Stage::Arrived;
-        direct.failure = if direct.kind != kind && direct.kind != BYTES {
-            Some(Failure::WrongType(kind))
-        } else if len as u64 > direct.capacity {
-            Some(Failure::Truncated)
-        } else {
-            None
-        };
-        if direct.failure.is_none() && len <= SHORT_MESSAGE {
-            direct.short = short_of(payload);
-        } else if direct.failure.is_none() {
-            direct.bytes.resize(len, 0);
-            payload.copy_to(&mut direct.bytes);
         }
     }
 

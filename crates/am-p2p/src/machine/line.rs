@@ -185,6 +185,33 @@ impl Line {
         None
     }
 
+    /// Hands an eager message, which is the next one of its sender, to the receive that it is for. Whether there is
+    /// one among those that are looked at.
+    #[inline(always)]
+    pub(super) fn fill(
+        &mut self,
+        pool: &mut Vec<Vec<u8>>,
+        from: u32,
+        envelope: &Envelope,
+        payload: &Payload<'_>,
+    ) -> bool {
+        let Some(index) = self.find(from, envelope) else { return false };
+        let (place, len, kind) = (&mut self.places[index], payload.len(), envelope.kind & KIND);
+        (place.stage, place.sent_kind, place.len) = (Stage::Arrived, kind, len as u64);
+        self.waiting -= 1;
+        let wrong = place.kind != kind && place.kind != BYTES;
+        if wrong || len as u64 > place.capacity {
+            place.failure = Some(if wrong { Failure::WrongType(kind) } else { Failure::Truncated });
+        } else if len <= SHORT_MESSAGE {
+            payload.copy_to(place.short.as_mut_bytes());
+        } else {
+            place.bytes = pool.pop().unwrap_or_default();
+            place.bytes.resize(len, 0);
+            payload.copy_to(&mut place.bytes);
+        }
+        true
+    }
+
     /// Frees a place.
     #[inline(always)]
     fn leave(&mut self, key: Key) {
@@ -201,30 +228,6 @@ impl Line {
 }
 
 impl Machine {
-    /// An eager message has come that is the next one of its sender: hands it to the receive in the line that it
-    /// is for. Whether there is one.
-    #[inline(always)]
-    pub(super) fn fill_line(&mut self, from: u32, envelope: &Envelope, payload: &Payload<'_>) -> bool {
-        let Some(index) = self.line.find(from, envelope) else { return false };
-        let (place, len, kind) = (&mut self.line.places[index], payload.len(), envelope.kind & KIND);
-        (place.stage, place.sent_kind, place.len) = (Stage::Arrived, kind, len as u64);
-        self.line.waiting -= 1;
-        self.counts.received += 1;
-        if (place.kind == kind || place.kind == BYTES) && len as u64 <= place.capacity {
-            if len <= SHORT_MESSAGE {
-                payload.copy_to(place.short.as_mut_bytes());
-            } else {
-                place.bytes = self.pool.pop().unwrap_or_default();
-                place.bytes.resize(len, 0);
-                payload.copy_to(&mut place.bytes);
-            }
-        } else {
-            let wrong = place.kind != kind && place.kind != BYTES;
-            place.failure = Some(if wrong { Failure::WrongType(kind) } else { Failure::Truncated });
-        }
-        true
-    }
-
     /// Makes what waits in the line posted receives like others, in their order.
     #[cold]
     #[inline(never)]

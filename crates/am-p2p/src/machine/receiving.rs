@@ -145,8 +145,7 @@ impl Machine {
     fn accept_sequence(&mut self, pair: usize, envelope: &Envelope, units: u32) -> Arrival {
         let state = &mut self.pairs[pair];
         let peer = &mut self.peers[state.peer as usize];
-        peer.received.messages = peer.received.messages.wrapping_add(1);
-        peer.received.units = peer.received.units.wrapping_add(units);
+        peer.received.add(units);
         if envelope.kind & SHORT != 0 {
             peer.short = true;
         }
@@ -227,9 +226,10 @@ impl Machine {
         if self.last_pair.0 != name || self.unblocked.is_some() {
             return false;
         }
-        let pair = &mut self.pairs[self.last_pair.1 as usize];
-        let (index, window) = (pair.peer as usize, self.window);
-        let peer = &mut self.peers[index];
+        let Self { pairs, peers, direct, line, pool, counts, window, .. } = self;
+        let pair = &mut pairs[self.last_pair.1 as usize];
+        let index = pair.peer as usize;
+        let peer = &mut peers[index];
         let held = peer.held();
         let usual = pair.expected == envelope.sequence
             && pair.out_of_order.is_empty()
@@ -242,18 +242,19 @@ impl Machine {
         if !usual {
             return false;
         }
-        if self.direct.waits_for(from, envelope) {
-            self.fill_direct(from, envelope, payload);
-        } else if !self.fill_line(from, envelope, payload) {
+        if direct.waits_for(from, envelope) {
+            direct.fill(from, envelope, payload);
+        } else if !line.fill(pool, from, envelope, payload) {
             return false;
         }
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, *envelope));
-        let pair = &mut self.pairs[self.last_pair.1 as usize];
+        counts.received += 1;
         pair.expected = envelope.sequence.wrapping_add(1);
-        let peer = &mut self.peers[index].received;
-        (peer.messages, peer.units) = (peer.messages.wrapping_add(1), peer.units.wrapping_add(units));
-        self.consume(index, units);
+        peer.received.add(units);
+        if peer.consume(*window, units) {
+            self.report_consumed(index);
+        }
         true
     }
 
@@ -355,10 +356,12 @@ impl Machine {
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, envelope));
         if self.direct.waits_for(from, &envelope) {
-            self.fill_direct(from, &envelope, payload);
+            self.counts.received += 1;
+            self.direct.fill(from, &envelope, payload);
             return self.consume(peer, units(len));
         }
-        if self.fill_line(from, &envelope, payload) {
+        if self.line.fill(&mut self.pool, from, &envelope, payload) {
+            self.counts.received += 1;
             return self.consume(peer, units(len));
         }
         self.eager_posted(peer, from, envelope, payload);

@@ -2,7 +2,7 @@
 
 use super::advance::Item;
 use super::control::{Control, Credit, Envelope, Offer, SHORT};
-use super::peers::{Advert, Logged};
+use super::peers::{Advert, Logged, Pair, Peer};
 use super::{Failure, Machine};
 use crate::config::Protocol;
 use am_core::slab::Key;
@@ -109,6 +109,29 @@ pub(super) fn units(len: u64) -> u32 {
     (len.div_ceil(64) + 1) as u32
 }
 
+/// Numbers a message and takes room for it.
+#[inline(always)]
+fn number(
+    (window, logs): (Credit, bool),
+    (state, peer): (&mut Pair, &mut Peer),
+    envelope: &mut Envelope,
+    units: u32,
+    send: Option<Key>,
+) {
+    let outstanding = peer.sent.since(peer.returned).messages;
+    envelope.sequence = state.next;
+    state.next = state.next.wrapping_add(1);
+    peer.sent.add(units);
+    if outstanding >= window.messages / 4 * 3 {
+        envelope.kind |= SHORT;
+    }
+    if logs {
+        // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made before.
+        let sent = Logged { sequence: envelope.sequence, tag: envelope.tag, send };
+        state.log.push(sent, outstanding);
+    }
+}
+
 impl Machine {
     /// What is free of a peer's memory for unexpected messages.
     fn room(&self, peer: usize) -> Credit {
@@ -119,25 +142,11 @@ impl Machine {
     }
 
     /// Numbers a message and takes room for it.
-    #[inline(always)]
     fn number(&mut self, pair: usize, envelope: &mut Envelope, units: u32, send: Option<Key>) {
-        let (window, logs) = (self.window.messages, self.advertises());
+        let (window, logs) = (self.window, self.advertises());
         let state = &mut self.pairs[pair];
         let peer = &mut self.peers[state.peer as usize];
-        let outstanding = peer.sent.since(peer.returned).messages;
-        envelope.sequence = state.next;
-        state.next = state.next.wrapping_add(1);
-        peer.sent.messages = peer.sent.messages.wrapping_add(1);
-        peer.sent.units = peer.sent.units.wrapping_add(units);
-        if outstanding >= window / 4 * 3 {
-            envelope.kind |= SHORT;
-        }
-        if logs {
-            // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made
-            // before.
-            let sent = Logged { sequence: envelope.sequence, tag: envelope.tag, send };
-            state.log.push(sent, outstanding);
-        }
+        number((window, logs), (state, peer), envelope, units, send);
     }
 
     /// Takes up a message that can be sent at once in one active message, which the caller sends: its envelope,
@@ -153,19 +162,22 @@ impl Machine {
         if len as u64 > self.eager || self.is_closed(envelope.context) {
             return None;
         }
-        let pair = self.pair(envelope.context, to);
-        let index = self.pairs[pair].peer as usize;
-        let (peer, needed, window) = (&self.peers[index], units(len as u64), self.window);
+        let (pair, logs, window) = (self.pair(envelope.context, to), self.advertises(), self.window);
+        let state = &mut self.pairs[pair];
+        let (peer, needed) = (&mut self.peers[state.peer as usize], units(len as u64));
         let used = peer.sent.since(peer.returned);
         let room = used.messages < window.messages
             && u64::from(used.units) + u64::from(needed) <= u64::from(window.units);
         if !(room && peer.queue.is_empty() && peer.backlog.is_empty() && peer.gone.is_none()) {
             return None;
         }
-        self.number(pair, &mut envelope, needed, None);
-        self.take_advert(pair, envelope.tag);
         self.counts.eager += 1;
-        Some((envelope, self.attach_credit(index)))
+        number((window, logs), (state, peer), &mut envelope, needed, None);
+        let (advertised, credit) = (!state.adverts.is_empty(), peer.attach_credit(window));
+        if advertised {
+            self.take_advert(pair, envelope.tag);
+        }
+        Some((envelope, credit))
     }
 
     /// Sends a message later that [`Machine::begin_eager`] has taken up and the network had no room for.

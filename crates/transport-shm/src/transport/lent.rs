@@ -5,9 +5,10 @@
 //! number that it wrote then, whose start time is compared, is not read again. A later process of the number has
 //! no proof of a loan ([`Lent`]).
 //!
-//! The bytes have to be read before the proof is. The system copies the parts of a call in their order, and lets
-//! go of the pages of one, by an atomic operation that orders what is around it, before it takes those of the
-//! next; its documentation promises neither.
+//! The bytes have to be read before the proof is. On x86-64 one call reads both: the system copies the parts of a
+//! call in their order, and lets go of the pages of one by an atomic operation, which orders all loads there, before
+//! it takes those of the next; its documentation promises neither. On other processors such an operation may order
+//! nothing, so that a second call reads the proof, behind an acquire fence.
 
 use super::Shm;
 use crate::job::status;
@@ -20,7 +21,8 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
 
 /// The processes of peers, or `None` where their memory cannot be read.
 #[derive(Debug, Default)]
@@ -64,10 +66,19 @@ impl Shm {
         let (mut proof, len) = ([0; PROOF], out.len());
         let address = |address: u64| usize::try_from(address).map_err(|_| LentFault::NoMemory);
         let base = address(lent.address.checked_add(at).ok_or(LentFault::NoMemory)?)?;
-        // In this order: the proof is read behind the bytes.
-        let remote = [RemoteIoVec { base, len }, RemoteIoVec { base: address(lent.proof_at)?, len: PROOF }];
-        let mut local = [IoSliceMut::new(out), IoSliceMut::new(&mut proof)];
-        match process_vm_readv(process, &mut local, &remote) {
+        let (bytes_at, proof_at) =
+            (RemoteIoVec { base, len }, RemoteIoVec { base: address(lent.proof_at)?, len: PROOF });
+        let (mut bytes_to, mut proof_to) = (IoSliceMut::new(out), IoSliceMut::new(&mut proof));
+        let read = if cfg!(target_arch = "x86_64") {
+            // In this order: the proof is read behind the bytes.
+            process_vm_readv(process, &mut [bytes_to, proof_to], &[bytes_at, proof_at])
+        } else {
+            process_vm_readv(process, std::slice::from_mut(&mut bytes_to), &[bytes_at]).and_then(|read| {
+                fence(Acquire);
+                Ok(read + process_vm_readv(process, std::slice::from_mut(&mut proof_to), &[proof_at])?)
+            })
+        };
+        match read {
             Ok(read) if read != len + PROOF => Err(LentFault::NoMemory),
             Ok(_) if u64::from_ne_bytes(proof) == lent.proof() => Ok(()),
             Ok(_) => Err(LentFault::Withdrawn),
