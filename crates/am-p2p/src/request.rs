@@ -226,8 +226,8 @@ impl<V: Element> ReceiveRequest<V> {
         values
     }
 
-    /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate where the message
-    /// comes eagerly and buffers have been used before; a long one may take memory until it is copied out.
+    /// As [`wait`](Self::wait), into a slice as long as was asked for at least. Does not allocate where the
+    /// message comes eagerly and buffers have been used before; a long one may take memory until it is copied out.
     ///
     /// # Errors
     /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is

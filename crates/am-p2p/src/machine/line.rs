@@ -185,8 +185,8 @@ impl Line {
         None
     }
 
-    /// Hands an eager message, which is the next one of its sender, to the receive that it is for. Whether there is
-    /// one among those that are looked at.
+    /// Hands an eager message, which is the next one of its sender, to the receive that it is for. Whether there
+    /// is one among those that are looked at.
     #[inline(always)]
     pub(super) fn fill(
         &mut self,

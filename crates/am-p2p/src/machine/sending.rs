@@ -126,7 +126,8 @@ fn number(
         envelope.kind |= SHORT;
     }
     if logs {
-        // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made before.
+        // What the peer has taken, it has seen: no advertisement or revocation that is still to come was made
+        // before.
         let sent = Logged { sequence: envelope.sequence, tag: envelope.tag, send };
         state.log.push(sent, outstanding);
     }

@@ -6,9 +6,9 @@
 //! no proof of a loan ([`Lent`]).
 //!
 //! The bytes have to be read before the proof is. On x86-64 one call reads both: the system copies the parts of a
-//! call in their order, and lets go of the pages of one by an atomic operation, which orders all loads there, before
-//! it takes those of the next; its documentation promises neither. On other processors such an operation may order
-//! nothing, so that a second call reads the proof, behind an acquire fence.
+//! call in their order, and lets go of the pages of one by an atomic operation, which orders all loads there,
+//! before it takes those of the next; its documentation promises neither. On other processors such an operation
+//! may order nothing, so that a second call reads the proof, behind an acquire fence.
 
 use super::Shm;
 use crate::job::status;
