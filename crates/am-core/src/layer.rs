@@ -446,6 +446,12 @@ impl<'a> Outbox<'a> {
         self.idle
     }
 
+    /// Whether the transport [spins](crate::Waiting::spins): the endpoint idles many times before it sleeps.
+    #[inline]
+    pub fn spins(&self) -> bool {
+        self.link.has_own_processor()
+    }
+
     /// The time of the transport.
     pub fn now(&self) -> Instant {
         self.link.time()

@@ -25,6 +25,7 @@ pub(crate) trait Link {
     fn segment_of(&self, rank: Rank) -> u64;
     fn status_of(&self, peer: Peer) -> PeerStatus;
     fn time(&self) -> Instant;
+    fn has_own_processor(&self) -> bool;
     fn wake(&mut self, peer: Peer);
     fn losses_so_far(&self) -> u32;
     fn reads_lent_of(&mut self, peer: Peer) -> bool;
@@ -55,6 +56,11 @@ impl<T: Transport> Link for T {
     #[inline]
     fn status_of(&self, peer: Peer) -> PeerStatus {
         self.status(peer)
+    }
+
+    #[inline]
+    fn has_own_processor(&self) -> bool {
+        self.spins()
     }
 
     #[inline]
