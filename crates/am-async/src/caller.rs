@@ -4,7 +4,7 @@ use crate::buffers;
 use crate::error::{CallError, Refusal};
 use crate::meter::End;
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
-use crate::outcome::{Denied, Due, Entry, Outcome, Polled};
+use crate::outcome::{Denied, Due, Entry, Outcome, Polled, Waiter};
 use crate::shared::Shared;
 use crate::trace::{self, Trace};
 use crate::tree::Relay;
@@ -357,7 +357,8 @@ pub(crate) fn enqueue<E>(
     due: Due,
     entry: Entry,
 ) -> Result<Key, CallError<E>> {
-    let started = shared.table().start(to, header, request, due, entry);
+    let waiter = if shared.bell.current_poll() == 0 { Waiter::Nobody } else { Waiter::Root };
+    let started = shared.table().start(to, header, request, due, entry, waiter);
     match started {
         Ok(key) => {
             shared.bell.ring();
@@ -425,6 +426,9 @@ pub struct Call<M: Callable> {
     span: trace::Span,
     /// The method's place in the table.
     index: u16,
+    /// The poll of the endpoint's future in which it was made, if it was: in that it does not end, and whoever
+    /// polls it there as the endpoint does waits for it already.
+    made_in: u64,
     /// What stays until the call has ended.
     keeps: Option<Arc<dyn Any + Send + Sync>>,
     method: PhantomData<fn() -> M>,
@@ -451,7 +455,8 @@ impl<M: Callable> Call<M> {
             Ok((key, span)) => (Some(key), None, span),
             Err(error) => (None, Some(error), trace::Span::default()),
         };
-        Self { shared, key, error, to, timeout, span, index: id.index, keeps: None, method: PhantomData }
+        let (made_in, keeps) = (shared.bell.current_poll(), None);
+        Self { shared, key, error, to, timeout, span, index: id.index, made_in, keeps, method: PhantomData }
     }
 
     /// Has something stay until the call has ended.
@@ -476,6 +481,9 @@ impl<M: Callable> Call<M> {
             return Some(Err(error));
         }
         let key = self.key?;
+        if waker.is_some_and(|waker| self.shared.bell.is_polled(self.made_in, waker)) {
+            return None;
+        }
         let polled = self.shared.table().poll(key, waker);
         let Polled::Ready((outcome, bytes)) = polled else { return None };
         self.key = None;

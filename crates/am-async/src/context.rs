@@ -1,14 +1,16 @@
 //! What an `async` method or program works with: the rank's state between awaits, calls to other ranks, time.
 
 use crate::caller::Caller;
+use crate::lent;
 use crate::shared::Shared;
 use crate::trace::Trace;
 use am_core::{Address, Instant, Span};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A program's own task.
 pub(crate) type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -16,44 +18,16 @@ pub(crate) type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// What all futures of an endpoint share.
 pub(crate) struct Environment<W> {
     pub(crate) shared: Arc<Shared>,
-    /// The state, while futures are polled.
-    world: Mutex<Option<Box<W>>>,
     /// Until the endpoint is gone.
     spawned: Mutex<Option<Vec<Spawned>>>,
     /// Whether there may be any.
     any: AtomicBool,
+    world: PhantomData<fn(W)>,
 }
 
 impl<W> Environment<W> {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            world: Mutex::new(None),
-            spawned: Mutex::new(Some(Vec::new())),
-            any: AtomicBool::new(false),
-        }
-    }
-
-    /// Lends the state to the futures that are polled next, or takes it back.
-    pub(crate) fn lend(&self, world: &mut Option<Box<W>>) {
-        // A panic of a method leaves the state as it was then, which is for the program to judge.
-        std::mem::swap(&mut *self.world.lock().unwrap_or_else(PoisonError::into_inner), world);
-    }
-
-    /// Lends the state to a closure.
-    pub(crate) fn with<R>(&self, look: impl FnOnce(&mut W) -> R) -> R {
-        let mut world = match self.world.try_lock() {
-            Ok(world) => world,
-            Err(TryLockError::Poisoned(world)) => world.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                panic!("the rank's state is lent already: Context::with inside Context::with")
-            }
-        };
-        look(
-            world
-                .as_deref_mut()
-                .expect("the rank's state is lent to the futures that its endpoint polls, and to no others"),
-        )
+        Self { shared, spawned: Mutex::new(Some(Vec::new())), any: AtomicBool::new(false), world: PhantomData }
     }
 
     /// Tasks that were spawned since this was last asked.
@@ -204,9 +178,12 @@ impl<W> Context<W> {
     ///
     /// # Panics
     /// If the state is lent already, to a closure that this one is called in, and where the endpoint is not
-    /// polling: in a future that was moved to another executor.
-    pub fn with<R>(&self, look: impl FnOnce(&mut W) -> R) -> R {
-        self.environment.with(look)
+    /// polling: on another thread, and in a future that was moved to another executor.
+    pub fn with<R>(&self, look: impl FnOnce(&mut W) -> R) -> R
+    where
+        W: Send + 'static,
+    {
+        lent::with(&self.environment, look)
     }
 
     /// Where the request comes from; the rank itself, without a deadline, for a program's own futures. Calls that

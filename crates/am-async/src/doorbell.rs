@@ -5,13 +5,22 @@
 //! the bell was rung meanwhile. A ring that comes while the endpoint is inside calls nobody: the leave sees it. A
 //! ring that comes later calls the waker, which ends the endpoint's sleep. Either the leave sees the ring, or the
 //! ring sees the leave: each side writes its own flag, then reads the other's, all sequentially consistent.
+//!
+//! What the endpoint's own future rings for, on the thread that polls it, takes neither: a [`Polling`] sees it.
 
 #[cfg(all(test, am_loom))]
-use loom::sync::{Mutex, atomic::AtomicBool};
+use loom::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64},
+};
+use std::cell::Cell;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 #[cfg(not(all(test, am_loom)))]
-use std::sync::{Mutex, atomic::AtomicBool};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64},
+};
 use std::task::Waker;
 
 /// Between a side's write and its look at the other's: sequentially consistent accesses need nothing there, but
@@ -28,11 +37,62 @@ pub(crate) struct Doorbell {
     /// Whether the endpoint looks before it sleeps.
     inside: AtomicBool,
     waker: Mutex<Option<Waker>>,
+    /// Whether the future that the endpoint polls has rung. Relaxed: only the thread that polls it looks.
+    rung_by_poll: AtomicBool,
+    /// Polls of the endpoint's future. Relaxed: one thread at a time polls it.
+    polls: AtomicU64,
 }
 
 impl Default for Doorbell {
     fn default() -> Self {
-        Self { rung: AtomicBool::new(false), inside: AtomicBool::new(false), waker: Mutex::new(None) }
+        let [rung, inside, rung_by_poll] = std::array::from_fn(|_| AtomicBool::new(false));
+        Self { rung, inside, waker: Mutex::new(None), rung_by_poll, polls: AtomicU64::new(0) }
+    }
+}
+
+/// A poll of a future by its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Polled {
+    /// Tells the endpoint's bell from others, and the future's waker.
+    bell: usize,
+    waker: usize,
+    /// Which of the endpoint's polls it is, from 1 on.
+    number: u64,
+}
+
+impl Polled {
+    const NONE: Self = Self { bell: 0, waker: 0, number: 0 };
+}
+
+thread_local! {
+    /// What this thread polls.
+    static POLLED: Cell<Polled> = const { Cell::new(Polled::NONE) };
+}
+
+/// The poll of a future by the endpoint of a bell.
+pub(crate) struct Polling<'a>(&'a Doorbell);
+
+impl Polling<'_> {
+    /// Whether the future has rung.
+    #[inline]
+    pub(crate) fn rang(&self) -> bool {
+        let rang = self.0.rung_by_poll.load(Relaxed);
+        if rang {
+            self.0.rung_by_poll.store(false, Relaxed);
+        }
+        rang
+    }
+}
+
+impl Drop for Polling<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Not what was there before: a poll that this one interrupts may have ended since, and rings are heard
+        // without this, too.
+        POLLED.set(Polled::NONE);
+        if self.rang() {
+            self.0.ring();
+        }
     }
 }
 
@@ -40,6 +100,10 @@ impl Doorbell {
     /// Tells that there is work. To be called after the work can be seen.
     #[inline]
     pub(crate) fn ring(&self) {
+        if POLLED.get().bell == self.name() {
+            self.rung_by_poll.store(true, Relaxed);
+            return;
+        }
         // Of several rings before the endpoint looks, the first one calls.
         let before = self.rung.swap(true, SeqCst);
         between();
@@ -48,8 +112,37 @@ impl Doorbell {
         }
     }
 
+    /// The endpoint polls its future, on this thread, until what is returned is dropped.
+    #[inline]
+    pub(crate) fn poll(&self, waker: &Waker) -> Polling<'_> {
+        let number = self.polls.load(Relaxed) + 1;
+        self.polls.store(number, Relaxed);
+        POLLED.set(Polled { bell: self.name(), waker: waker.data().addr(), number });
+        Polling(self)
+    }
+
+    /// Tells bells apart while they are there.
+    fn name(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Which poll of the endpoint's future this thread is in, 0 if in none. Nothing that the endpoint does happens
+    /// during a poll.
+    #[inline]
+    pub(crate) fn current_poll(&self) -> u64 {
+        let polled = POLLED.get();
+        if polled.bell == self.name() { polled.number } else { 0 }
+    }
+
+    /// Whether this thread is in this poll of the endpoint's future, whose waker this is.
+    #[inline]
+    pub(crate) fn is_polled(&self, number: u64, waker: &Waker) -> bool {
+        number != 0 && POLLED.get() == Polled { bell: self.name(), waker: waker.data().addr(), number }
+    }
+
+    /// Calls the waker.
     #[cold]
-    fn call(&self) {
+    pub(crate) fn call(&self) {
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
             waker.wake();

@@ -4,13 +4,14 @@ use crate::buffers;
 use crate::config::CallConfig;
 use crate::context::Environment;
 use crate::lending;
+use crate::lent;
 use crate::meter::Meter;
 use crate::method::Aligned;
 use crate::methods::Methods;
 use crate::outcome::{Alarm, Wakers};
 use crate::room::Room;
 use crate::server::Server;
-use crate::shared::{Known, Ready, Shared, Waking};
+use crate::shared::{Known, Ready, Root, Shared};
 use crate::task::{Arrived, Taken};
 use crate::trace::Tracer;
 use crate::tree;
@@ -65,8 +66,9 @@ pub struct Calls<W> {
     more: bool,
     /// Counts what may have ended calls.
     events: u64,
-    /// The future that the endpoint runs, if it does: it is polled next whatever wakes it.
-    root: Option<Waking>,
+    /// The future that the endpoint runs, if it does, and its waker: what wakes it while the endpoint polls need
+    /// not ring, since it is looked at before the endpoint sleeps.
+    root: Option<(Arc<Root>, Waker)>,
     /// Whether peers owe answers, or are owed some.
     watch: bool,
     /// Idlings since the peers were looked at.
@@ -206,7 +208,7 @@ impl<W: Send + 'static> Calls<W> {
             wire,
             request: Aligned::default(),
             answer: Vec::new(),
-            wakers: Wakers::new(),
+            wakers: Wakers::default(),
             due: Vec::new(),
             losses: 0,
             more: true,
@@ -251,11 +253,7 @@ impl<W: Send + 'static> Calls<W> {
 
     /// Polls a future while the state is lent to it.
     pub(crate) fn lend<R>(&mut self, poll: impl FnOnce() -> R) -> R {
-        self.environment.lend(&mut self.world);
-        let mut lent = Lent { environment: &self.environment, world: &mut self.world };
-        let polled = poll();
-        lent.take_back();
-        polled
+        lent::to(&self.environment, &mut self.world, poll)
     }
 
     /// Whether there is anything to do, or may be.
@@ -393,22 +391,47 @@ impl<W: Send + 'static> Calls<W> {
     #[inline]
     fn wake(&mut self) {
         self.events += 1;
+        if std::mem::take(&mut self.wakers.root)
+            && let Some((root, _)) = &self.root
+        {
+            root.wake_here();
+        }
+        if !self.wakers.others.is_empty() {
+            self.wake_others();
+        }
+    }
+
+    fn wake_others(&mut self) {
         let Self { wakers, root, .. } = self;
-        // Mostly the one that the endpoint runs.
-        wakers.retain(|waker| !root.as_ref().is_some_and(|root| root.wakes(waker)));
-        if wakers.is_empty() {
+        wakers.others.retain(|waker| match root {
+            Some((root, of_root)) if of_root.will_wake(waker) => {
+                root.wake_here();
+                false
+            }
+            _ => true,
+        });
+        if wakers.others.is_empty() {
             return;
         }
         // The progress that follows sees who rings.
         let bell = &self.environment.shared.bell;
         let before = bell.enter();
-        wakers.drain(..).for_each(Waker::wake);
+        wakers.others.drain(..).for_each(Waker::wake);
         bell.leave(before);
         self.more = true;
     }
 
+    /// Wakes those whose calls have ended before they were sent.
+    #[cold]
+    fn wake_all(&mut self, wakers: Wakers) {
+        self.wakers.root |= wakers.root;
+        self.wakers.others.extend(wakers.others);
+        self.wake();
+    }
+
     /// The endpoint runs a future, or no longer.
-    pub(crate) fn set_root(&mut self, root: Option<Waking>) {
+    pub(crate) fn set_root(&mut self, root: Option<(Arc<Root>, Waker)>) {
+        self.environment.shared.table().root = root.as_ref().map(|(_, waker)| waker.clone());
         self.root = root;
     }
 
@@ -423,7 +446,9 @@ impl<W: Send + 'static> Calls<W> {
     fn advance(&mut self, outbox: &mut Outbox<'_>) -> Progress {
         let idle = outbox.about_to_idle();
         let lost = outbox.losses() != self.losses;
-        let look = lost || (idle && self.watch && self.idles.is_multiple_of(LOOKS));
+        // Where the endpoint spins, what is waited for mostly comes before the second time.
+        let first = u32::from(outbox.spins());
+        let look = lost || (idle && self.watch && self.idles % LOOKS == first);
         self.idles = if idle { self.idles.wrapping_add(1) } else { 0 };
         if self.farewell > 1 {
             self.farewell -= 1;
@@ -442,19 +467,19 @@ impl<W: Send + 'static> Calls<W> {
             self.farewell = if deserted { FAREWELL } else { 0 };
         }
         let before = self.environment.shared.bell.enter();
-        let (mut advanced, mut blocked, mut last) = (false, false, false);
+        let (mut advanced, mut blocked, mut freed) = (false, false, false);
         for round in 0..ROUNDS {
             self.environment.shared.bell.take();
-            (last, blocked) = self.round(outbox, self.farewell == 1 && round == 0);
-            advanced |= last;
-            // What a round has sent or ended may let others go on, whose turn in the round was before.
+            let outcome = self.round(outbox, self.farewell == 1 && round == 0);
+            advanced |= outcome.0;
+            (blocked, freed) = (outcome.1, outcome.2);
             let rung = self.environment.shared.bell.is_rung();
-            if !last && !rung && !self.room.is_freed() && !self.server.has_work() {
+            if !freed && !rung && !self.room.is_freed() && !self.server.has_work() {
                 break;
             }
         }
         let rung = self.environment.shared.bell.leave(before);
-        self.more = blocked || last;
+        self.more = blocked || freed;
         // No wait sleeps meanwhile.
         advanced |= self.farewell != 0;
         match (advanced | rung, blocked) {
@@ -473,9 +498,9 @@ impl<W: Send + 'static> Calls<W> {
         }
     }
 
-    /// One look at everything; whether anything was done, and whether something is left that the network has no
-    /// room for.
-    fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool) {
+    /// One look at everything; whether anything was done, whether something is left that the network has no room
+    /// for, and whether what it has ended lets calls go on whose turn was before.
+    fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool, bool) {
         let (mut advanced, mut blocked) = (false, false);
         self.events += 1;
         let Self { world, environment, server, lender, wakers, due, wire, root, .. } = self;
@@ -514,8 +539,12 @@ impl<W: Send + 'static> Calls<W> {
             // Those that wait longest have the first look; what one side takes lets the other go on.
             while table.make_room() | server.make_room() {}
         }
+        // Before notes and calls: it has notes sent, and ends calls.
+        let outcome = table.read_lent(wakers, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
+        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome = table.send_notes(|note| send_note(outbox, wire, note));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        table.freed = false;
         let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, lender, outgoing));
         #[cfg(feature = "tower")]
         {
@@ -526,8 +555,7 @@ impl<W: Send + 'static> Calls<W> {
         let outcome =
             table.send_parts(wakers, |to, remote, at, rest| send_part(outbox, wire, to, remote, at as u64, rest));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
-        let outcome = table.read_lent(wakers, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
-        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
+        let freed = table.freed;
         self.next_alarm = table.next_alarm();
         let under_way = table.under_way();
         drop(table);
@@ -536,9 +564,15 @@ impl<W: Send + 'static> Calls<W> {
             advanced |= server.desert(&|of| outbox.status(of).unwrap_or(PeerStatus::Active));
             self.farewell = 0;
         }
-        for waker in wakers.drain(..) {
-            if !root.as_ref().is_some_and(|root| root.wakes(&waker)) {
-                waker.wake();
+        if std::mem::take(&mut wakers.root)
+            && let Some((root, _)) = root
+        {
+            root.wake_here();
+        }
+        for waker in wakers.others.drain(..) {
+            match root {
+                Some((root, of_root)) if of_root.will_wake(&waker) => root.wake_here(),
+                _ => waker.wake(),
             }
         }
         for task in due.drain(..) {
@@ -551,39 +585,16 @@ impl<W: Send + 'static> Calls<W> {
         let outcome = server.read_lent(here, environment, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         if server.is_ready() {
-            environment.lend(world);
-            let mut lent = Lent { environment, world };
-            advanced |= server.poll(environment);
-            lent.take_back();
+            advanced |= lent::to(environment, world, || server.poll(environment));
         }
         let outcome = server.send(|dispatch| send_answer(outbox, wire, lender, dispatch));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         self.watch = under_way != 0 || server.answering() != 0;
-        (advanced, blocked)
-    }
-}
-
-/// Gives the state back, also when a future unwinds.
-struct Lent<'a, W> {
-    environment: &'a Arc<Environment<W>>,
-    world: &'a mut Option<Box<W>>,
-}
-
-impl<W> Lent<'_, W> {
-    fn take_back(&mut self) {
-        if self.world.is_none() {
-            self.environment.lend(self.world);
-        }
-    }
-}
-
-impl<W> Drop for Lent<'_, W> {
-    fn drop(&mut self) {
-        self.take_back();
+        (advanced, blocked, freed)
     }
 }
 
 mod sending;
-pub(crate) use sending::{call_at_once, send_at_once};
+pub(crate) use sending::{call_at_once, call_from_memory, is_long, send_at_once};
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

@@ -115,6 +115,7 @@ pub mod fuzzing {
 mod groups;
 mod layer;
 mod lending;
+mod lent;
 mod meter;
 mod method;
 mod methods;

@@ -45,6 +45,12 @@ pub trait Callable: Copy + Send + Sealed + 'static {
     /// What the serialiser says.
     fn encode(request: &Self::Request, into: &mut Vec<u8>) -> Result<(), String>;
 
+    /// A request's bytes, if they lie in memory as they travel.
+    fn bytes(request: &Self::Request) -> Option<&[u8]> {
+        let _ = request;
+        None
+    }
+
     /// The answer of some bytes.
     ///
     /// # Errors
@@ -180,6 +186,11 @@ impl<A: PlainValue, B: PlainValue, E: DeserializeOwned + 'static> Callable for S
         Ok(())
     }
 
+    #[inline]
+    fn bytes(request: &[A]) -> Option<&[u8]> {
+        Some(request.as_bytes())
+    }
+
     fn decode(bytes: &[u8]) -> Result<Vec<B>, Malformed> {
         const { assert!(size_of::<B>() != 0, "values of no bytes do not travel as slices") };
         if !bytes.len().is_multiple_of(size_of::<B>()) {
@@ -206,6 +217,10 @@ impl<M: Callable> Callable for Idempotent<M> {
 
     fn encode(request: &M::Request, into: &mut Vec<u8>) -> Result<(), String> {
         M::encode(request, into)
+    }
+
+    fn bytes(request: &M::Request) -> Option<&[u8]> {
+        M::bytes(request)
     }
 
     fn decode(bytes: &[u8]) -> Result<M::Response, Malformed> {

@@ -120,8 +120,58 @@ pub(crate) fn keep(kept: &mut Option<Waker>, waker: Option<&Waker>) -> Option<Wa
     kept.replace(waker.clone())
 }
 
+/// Who waits for the end of a call.
+#[derive(Debug, Default)]
+pub(crate) enum Waiter {
+    #[default]
+    Nobody,
+    /// The future that the endpoint runs: most of those that wait, so that its waker is not cloned for each.
+    Root,
+    Other(Waker),
+}
+
+impl Waiter {
+    /// Keeps a waker, which may be that of the root; returns another one that was kept before.
+    #[inline]
+    pub(crate) fn keep(&mut self, waker: Option<&Waker>, root: Option<&Waker>) -> Option<Waker> {
+        let waker = waker?;
+        if root.is_some_and(|root| root.will_wake(waker)) {
+            return std::mem::replace(self, Self::Root).waker();
+        }
+        match self {
+            Self::Other(known) if known.will_wake(waker) => None,
+            _ => std::mem::replace(self, Self::Other(waker.clone())).waker(),
+        }
+    }
+
+    /// The waker, if one is held here.
+    pub(crate) fn waker(self) -> Option<Waker> {
+        match self {
+            Self::Other(waker) => Some(waker),
+            Self::Nobody | Self::Root => None,
+        }
+    }
+}
+
 /// Waiting programs to be woken once no lock is held.
-pub(crate) type Wakers = Vec<Waker>;
+#[derive(Debug, Default)]
+pub(crate) struct Wakers {
+    /// Whether the future that the endpoint runs is among them.
+    pub(crate) root: bool,
+    pub(crate) others: Vec<Waker>,
+}
+
+impl Wakers {
+    /// Adds who waits, who does so no longer.
+    #[inline]
+    pub(crate) fn add(&mut self, waiter: &mut Waiter) {
+        match std::mem::take(waiter) {
+            Waiter::Nobody => {}
+            Waiter::Root => self.root = true,
+            Waiter::Other(waker) => self.others.push(waker),
+        }
+    }
+}
 
 pub(crate) fn outcome_of(verdict: Verdict, body: &[u8]) -> Outcome {
     let (bytes, limit) = read_numbers(body);

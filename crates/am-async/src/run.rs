@@ -1,12 +1,13 @@
 //! Calls on an endpoint: futures that it runs, and waits that block.
 
+use crate::buffers;
 use crate::caller::{Answers, Call, Caller, encoded, enqueue};
 use crate::context::{Context, Origin};
 use crate::error::CallError;
-use crate::layer::{Calls, call_at_once, send_at_once};
+use crate::layer::{Calls, call_at_once, call_from_memory, is_long, send_at_once};
 use crate::method::{Callable, StreamMethod};
 use crate::outcome::{Due, Entry};
-use crate::shared::{Root, Waking};
+use crate::shared::Root;
 use crate::trace::Trace;
 use crate::wire::Header;
 use am_core::{Destination, Endpoint, HasLayer, Transport, WaitError, WaitReason};
@@ -17,12 +18,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
+/// Polls in a row of a future that wakes itself.
+const YIELDS: usize = 64;
+
 /// What an [`Endpoint`] with [`Calls`] can do. `W` is the state that methods work on.
 pub trait CallEndpoint<W> {
     /// What makes calls, from any thread and any executor.
     fn caller(&mut self) -> Caller;
 
     /// Calls a method; see [`Caller::call`]. The answer is waited for with [`Call::wait`].
+    ///
+    /// A long slice is sent from where it lies, as far as its callee takes it at once, for which the endpoint
+    /// polls; the rest is copied.
     fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M>;
 
     /// Calls a method that answers any number of times; see [`Caller::stream`].
@@ -73,9 +80,23 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         let (to, id) = (to.address(), method.id());
         let shared = Arc::clone(&self.layer_unscheduled::<Calls<W>>().environment().shared);
         shared.is_at(self.address());
+        let header = Header::new(id, 0);
+        if let Some(bytes) = M::bytes(request).filter(|bytes| is_long(self, to, bytes.len())) {
+            // What the caller puts before them.
+            let begun = encoded(&shared, Trace::default(), to, id, |_| Ok(())).and_then(|(before, span)| {
+                let key = call_from_memory(self, &shared, to, header, before, bytes).or_else(|before| {
+                    let mut request = buffers::take_for(before.len() + bytes.len());
+                    request.extend_from_slice(&before);
+                    request.extend_from_slice(bytes);
+                    buffers::give(before);
+                    quietly(self, |caller| enqueue(caller.shared(), to, header, request, Due::Never, Entry::Waits))
+                });
+                Ok((key?, span))
+            });
+            return Call::new(shared, to, id, begun, None);
+        }
         let request = encoded(&shared, Trace::default(), to, id, |into| M::encode(request, into));
         let begun = request.and_then(|(request, span)| {
-            let header = Header::new(id, 0);
             let key = call_at_once(self, &shared, to, header, request).or_else(|request| {
                 quietly(self, |caller| enqueue(caller.shared(), to, header, request, Due::Never, Entry::Waits))
             });
@@ -112,28 +133,33 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
         let context = Context::new(&environment, Origin::new(source, None, Trace::default()), None);
         let root = Root::new(&environment.shared);
         let waker = Waker::from(Arc::clone(&root));
-        let waking = Waking { root: Arc::clone(&root), waker: waker.clone() };
-        self.layer_unscheduled::<Calls<W>>().set_root(Some(waking));
+        self.layer_unscheduled::<Calls<W>>().set_root(Some((Arc::clone(&root), waker.clone())));
         let mut program = pin!(program(context));
         let outcome = wait(self, |endpoint| {
-            if !root.take() {
-                return None;
-            }
-            let bell = &environment.shared.bell;
-            let before = bell.enter();
-            let mut context = task::Context::from_waker(&waker);
-            let calls = endpoint.layer_unscheduled::<Calls<W>>();
-            let polled = calls.lend(|| program.as_mut().poll(&mut context));
-            let rung = bell.leave(before);
-            match polled {
-                Poll::Ready(output) => Some(output),
-                Poll::Pending => {
-                    if rung {
-                        send_at_once(endpoint, &environment);
-                    }
-                    None
+            for _ in 0..YIELDS {
+                if !root.take() {
+                    return None;
                 }
+                let poll = environment.shared.bell.poll(&waker);
+                let calls = endpoint.layer_unscheduled::<Calls<W>>();
+                let polled = calls.lend(|| program.as_mut().poll(&mut task::Context::from_waker(&waker)));
+                if let Poll::Ready(output) = polled {
+                    return Some(output);
+                }
+                let rang = poll.rang();
+                drop(poll);
+                if rang {
+                    send_at_once(endpoint, &environment);
+                }
+                if !root.is_woken() {
+                    return None;
+                }
+                // It has woken itself, to let others go on.
+                endpoint.serve_through();
             }
+            // Nor does the endpoint sleep before its next turn.
+            environment.shared.bell.call();
+            None
         });
         self.layer_unscheduled::<Calls<W>>().set_root(None);
         outcome

@@ -102,9 +102,9 @@ impl Shared {
 
     /// Ends everything that waits.
     pub(crate) fn close(&self) {
-        let mut wakers = Wakers::new();
+        let mut wakers = Wakers::default();
         self.table().close(&mut wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.others.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -186,20 +186,39 @@ impl Wake for TaskWaker {
 #[derive(Debug)]
 pub(crate) struct Root {
     woken: AtomicBool,
+    /// Woken by the endpoint. Relaxed: its own thread alone looks.
+    woken_here: AtomicBool,
     shared: Arc<Shared>,
 }
 
 impl Root {
     /// Of a future that is to be polled.
     pub(crate) fn new(shared: &Arc<Shared>) -> Arc<Self> {
-        Arc::new(Self { woken: AtomicBool::new(true), shared: Arc::clone(shared) })
+        let (woken, woken_here) = (AtomicBool::new(false), AtomicBool::new(true));
+        Arc::new(Self { woken, woken_here, shared: Arc::clone(shared) })
     }
 
     /// Whether the future is to be polled, which its caller does then.
     #[inline]
     pub(crate) fn take(&self) -> bool {
+        if self.woken_here.load(Ordering::Relaxed) {
+            self.woken_here.store(false, Ordering::Relaxed);
+            return true;
+        }
         // Acquire: pairs with the Release of who wakes.
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
+
+    /// Has the future polled, by the endpoint's own thread, which looks at that before it sleeps.
+    #[inline]
+    pub(crate) fn wake_here(&self) {
+        self.woken_here.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the future is to be polled.
+    #[inline]
+    pub(crate) fn is_woken(&self) -> bool {
+        self.woken_here.load(Ordering::Relaxed) || self.woken.load(Ordering::Relaxed)
     }
 }
 
@@ -212,25 +231,5 @@ impl Wake for Root {
         // Release: pairs with the Acquire in `take`; what is awaited is there before.
         self.woken.store(true, Ordering::Release);
         self.shared.bell.ring();
-    }
-}
-
-/// The future that an endpoint runs, as its layer knows it: what wakes it while the endpoint polls need not ring,
-/// since it is looked at before the endpoint sleeps.
-#[derive(Debug)]
-pub(crate) struct Waking {
-    pub(crate) root: Arc<Root>,
-    pub(crate) waker: Waker,
-}
-
-impl Waking {
-    /// Wakes the future, if it is the one that a waker is for; whether it is.
-    #[inline]
-    pub(crate) fn wakes(&self, waker: &Waker) -> bool {
-        let is = self.waker.will_wake(waker);
-        if is {
-            self.root.woken.store(true, Ordering::Release);
-        }
-        is
     }
 }

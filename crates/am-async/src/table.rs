@@ -8,7 +8,7 @@ use crate::coverage::Coverage;
 use crate::error::Busy;
 use crate::lending;
 use crate::meter::{End, Meter, Party, Seen};
-use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Wakers, keep, outcome_of};
+use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Waiter, Wakers, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
@@ -37,6 +37,11 @@ enum State {
     Queued,
     /// Sent, or announced if it is long.
     Sent,
+    /// It is announced while its request is still being written. Once the callee has room: the number that parts
+    /// go to.
+    Writing {
+        remote: Option<u64>,
+    },
     /// Its request is being sent in parts.
     Sending,
     /// Its answer waits until there is room for it.
@@ -71,7 +76,7 @@ struct Slot {
     bytes: Vec<u8>,
     /// The request is lent to its callee.
     loan: Option<Loan>,
-    waker: Option<Waker>,
+    waiter: Waiter,
     due: Due,
     timer: Option<Key>,
     /// Several answers, for streams.
@@ -136,6 +141,8 @@ pub(crate) struct Table {
     uncounted: VecDeque<Key>,
     under_way: u32,
     notes: VecDeque<Note>,
+    /// Whether a place has come free for who waits for one, since calls were last sent.
+    pub(crate) freed: bool,
     shipments: VecDeque<Shipment>,
     /// Calls whose answers are lent.
     reads: VecDeque<Key>,
@@ -148,6 +155,8 @@ pub(crate) struct Table {
     fresh: Vec<Alarm>,
     sleepers: Slab<Sleeper>,
     pub(crate) now: Instant,
+    /// Wakes the future that the endpoint runs, if it does.
+    pub(crate) root: Option<Waker>,
     closed: bool,
     #[cfg(feature = "tower")]
     permits: permits::Permits,
@@ -166,6 +175,7 @@ impl Table {
             uncounted: VecDeque::new(),
             under_way: 0,
             notes: VecDeque::new(),
+            freed: false,
             shipments: VecDeque::new(),
             reads: VecDeque::new(),
             room,
@@ -174,6 +184,7 @@ impl Table {
             fresh: Vec::new(),
             sleepers: Slab::new(),
             now: Instant(0),
+            root: None,
             closed: false,
             #[cfg(feature = "tower")]
             permits: permits::Permits::default(),
@@ -230,6 +241,7 @@ impl Table {
         request: Vec<u8>,
         due: Due,
         entry: Entry,
+        waiter: Waiter,
     ) -> Result<Key, (Denied, Vec<u8>)> {
         if self.closed {
             return Err((Denied::Closed, request));
@@ -271,9 +283,9 @@ impl Table {
         let permitted = matches!(entry, Entry::Permitted(permit) if self.use_permit(permit));
         #[cfg(not(feature = "tower"))]
         let permitted = false;
-        let (waker, timer, loan) = (None, None, None);
+        let (timer, loan) = (None, None);
         let slot =
-            Slot { to, peer, header, state, bytes, loan, waker, due, timer, stream, seen, counted, permitted };
+            Slot { to, peer, header, state, bytes, loan, waiter, due, timer, stream, seen, counted, permitted };
         let key = self.slots.insert(slot);
         if due != Due::Never || self.meter.is_on() {
             self.fresh.push(Alarm::Call(key));
@@ -328,10 +340,10 @@ impl Table {
             seen.at(now());
         }
         let (state, bytes) = (State::Sent, Vec::new());
-        let (loan, waker, due, timer, stream, counted, permitted) =
-            (None, None, Due::Never, None, None, true, false);
+        let (loan, waiter, due, timer, stream, counted, permitted) =
+            (None, Waiter::Nobody, Due::Never, None, None, true, false);
         let slot =
-            Slot { to, peer, header, state, bytes, loan, waker, due, timer, stream, seen, counted, permitted };
+            Slot { to, peer, header, state, bytes, loan, waiter, due, timer, stream, seen, counted, permitted };
         Some(self.slots.insert(slot))
     }
 
@@ -387,7 +399,9 @@ impl Table {
     #[inline]
     pub(crate) fn poll(&mut self, key: Key, waker: Option<&Waker>) -> Polled<Ended> {
         let Some(slot) = self.slots.get_mut(key) else { return Polled::Pending(None) };
-        let State::Done(outcome) = &mut slot.state else { return Polled::Pending(keep(&mut slot.waker, waker)) };
+        let State::Done(outcome) = &mut slot.state else {
+            return Polled::Pending(slot.waiter.keep(waker, self.root.as_ref()));
+        };
         let ended = (std::mem::replace(outcome, Outcome::Answer), std::mem::take(&mut slot.bytes));
         let stream = slot.stream.take();
         self.slots.discard(key);
@@ -449,7 +463,7 @@ impl Table {
         }
         buffers::give(slot.bytes);
         self.keep_stream(slot.stream);
-        slot.waker
+        slot.waiter.waker()
     }
 
     /// Takes a call from where it is; whether the callee may know of it.
@@ -488,7 +502,7 @@ impl Table {
             }
             State::Announced { .. } => self.room.remove(Side::Answers, slot.to, key),
             State::Sending => self.shipments.retain(|shipment| shipment.call != key),
-            State::Sent => {}
+            State::Sent | State::Writing { .. } => {}
         }
         if !slot.counted {
             peer.uncounted -= 1;
@@ -500,7 +514,18 @@ impl Table {
             peer.listed = true;
             self.turns.push_back(slot.peer);
         }
+        self.freed |= self.is_awaited();
         true
+    }
+
+    /// Whether a place among the calls under way is waited for.
+    #[inline]
+    fn is_awaited(&self) -> bool {
+        #[cfg(feature = "tower")]
+        let permits = self.awaits_permits();
+        #[cfg(not(feature = "tower"))]
+        let permits = false;
+        permits || !self.turns.is_empty()
     }
 
     /// A call has ended.
@@ -517,7 +542,7 @@ impl Table {
             }
             return;
         }
-        wakers.extend(slot.waker.take());
+        wakers.add(&mut slot.waiter);
         slot.state = State::Done(outcome);
     }
 
@@ -534,7 +559,7 @@ impl Table {
     ) {
         // A call that was dropped, or somebody who was not asked.
         let Some(slot) = self.slots.get_mut(call).filter(|slot| slot.to == from) else { return };
-        if !matches!(slot.state, State::Sent | State::Sending) {
+        if !matches!(slot.state, State::Sent | State::Writing { .. } | State::Sending) {
             return;
         }
         let Some(verdict) = verdict.filter(|verdict| verdict.digest == slot.header.digest) else {
@@ -593,7 +618,7 @@ impl Table {
         if answers.put(number, bytes).is_err() {
             return self.end(call, Outcome::BadAnswer, wakers);
         }
-        wakers.extend(slot.waker.take());
+        wakers.add(&mut slot.waiter);
         if let Some(outcome) = answers.ended() {
             self.end(call, outcome, wakers);
         }
@@ -680,7 +705,7 @@ impl Table {
         for key in sleepers {
             if let Some(sleeper) = self.sleepers.get_mut(key) {
                 sleeper.over = true;
-                wakers.extend(sleeper.waker.take());
+                wakers.others.extend(sleeper.waker.take());
             }
         }
         self.notes.clear();

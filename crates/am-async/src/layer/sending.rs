@@ -14,7 +14,6 @@ use am_core::transport::{Lender, Loan};
 use am_core::{
     Address, Arguments, Category, Endpoint, HasLayer, Lane, Rejected, ReplyError, Request, SendError, Transport,
 };
-use std::task::Waker;
 
 /// The largest payload of a request to a rank with so many argument words.
 #[inline]
@@ -77,25 +76,121 @@ pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
         }
         Err(error) => {
             buffers::give(request);
-            shared.table().refused(key, error, &mut Wakers::new());
+            shared.table().refused(key, error, &mut Wakers::default());
             endpoint.layer_mut::<Calls<W>>().more = true;
         }
     }
     Ok(key)
 }
 
+/// Whether a request of so many bytes is longer than a message.
+pub(crate) fn is_long<T: Transport, S>(endpoint: &Endpoint<T, S>, to: Address, bytes: usize) -> bool {
+    bytes as u64 > endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0)
+}
+
+/// Bytes of a long request that are kept between two looks whether the callee has room.
+const KEPT: usize = 16 << 10;
+
+/// Looks in vain at a network that has no room, after which the rest of a long request is kept.
+const LOOKS: u32 = 2000;
+
+/// Makes a call whose request is longer than a message, where nothing waits before it: it is announced first, and
+/// sent from where it lies if the callee soon has room for it, so that both sides copy at once. What it has none
+/// for is kept. Else gives `before` back, what comes before the request's bytes. Polls the endpoint.
+pub(crate) fn call_from_memory<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
+    endpoint: &mut Endpoint<T, S>,
+    shared: &Shared,
+    to: Address,
+    header: Header,
+    before: Vec<u8>,
+    bytes: &[u8],
+) -> Result<Key, Vec<u8>> {
+    let len = before.len() + bytes.len();
+    let started = shared.table().start_sent(endpoint.shape(), to, header, len, || endpoint.now());
+    let Some(key) = started else { return Err(before) };
+    let calls = endpoint.layer_unscheduled::<Calls<W>>();
+    calls.watch = true;
+    let wire = calls.wire;
+    let long = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
+    let words = (long, key.to_u64(), NO_DEADLINE, measures(len as u32, 0));
+    // What is kept of the request.
+    let mut kept = buffers::take_for(len);
+    kept.extend_from_slice(&before);
+    buffers::give(before);
+    let ahead = kept.len();
+    match endpoint.try_request(to, wire.call_with, words) {
+        Ok(()) => shared.table().announced(key),
+        Err(SendError::WouldBlock { .. }) => {
+            kept.extend_from_slice(bytes);
+            shared.table().put_back(key, kept);
+            endpoint.layer_mut::<Calls<W>>().more = true;
+            return Ok(key);
+        }
+        Err(error) => {
+            buffers::give(kept);
+            shared.table().refused(key, error, &mut Wakers::default());
+            endpoint.layer_mut::<Calls<W>>().more = true;
+            return Ok(key);
+        }
+    }
+    endpoint.flush();
+    let remote = loop {
+        endpoint.serve_through();
+        match shared.table().writing(key) {
+            // It has ended: it is too long, or the callee is lost.
+            None => break None,
+            Some(Some(remote)) => break Some(remote),
+            Some(None) if kept.len() == len => break None,
+            Some(None) => {
+                let rest = &bytes[kept.len() - ahead..];
+                kept.extend_from_slice(&rest[..rest.len().min(KEPT)]);
+            }
+        }
+    };
+    let mut sent = 0;
+    if let Some(remote) = remote {
+        let most = endpoint.max_payload(to, Category::Medium, Lane::Request, PART).unwrap_or(0) as usize;
+        let mut looks = 0;
+        while sent < len && looks < LOOKS {
+            let part = match kept.get(sent..) {
+                Some(kept) if !kept.is_empty() => &kept[..kept.len().min(most)],
+                _ => {
+                    let rest = &bytes[sent - ahead..];
+                    &rest[..rest.len().min(most)]
+                }
+            };
+            match endpoint.try_request_medium(to, wire.part, (remote, sent as u64), part) {
+                Ok(()) => (sent, looks) = (sent + part.len(), 0),
+                Err(SendError::WouldBlock { .. }) => {
+                    looks += 1;
+                    endpoint.serve_through();
+                    if shared.table().writing(key).is_none() {
+                        break;
+                    }
+                }
+                // What is lost ends with all calls to the peer.
+                Err(_) => break,
+            }
+        }
+    }
+    if sent < len {
+        kept.extend_from_slice(&bytes[kept.len() - ahead..]);
+    }
+    shared.table().written(key, kept, sent == len, sent);
+    endpoint.layer_mut::<Calls<W>>().more = true;
+    Ok(key)
+}
+
 /// Sends the calls that the future of an endpoint has just made, where they fit messages; everything else, and
 /// what there is no room for, is left to the layer's progress.
 #[inline]
-pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
+pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
     endpoint: &mut Endpoint<T, S>,
     environment: &Environment<W>,
 ) {
     let shared = &environment.shared;
-    // Before the look at what there is.
-    shared.bell.take();
     let handler = endpoint.layer_unscheduled::<Calls<W>>().wire.call;
-    let (mut wakers, mut table) = (Wakers::new(), shared.table());
+    let (mut wakers, mut table) = (Wakers::default(), shared.table());
     let (_, blocked) = table.send(&mut wakers, |outgoing| {
         let Outgoing { key, to, header, request: body, left, .. } = outgoing;
         let room = || endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
@@ -111,8 +206,10 @@ pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     });
     let left = blocked || table.has_work();
     drop(table);
-    wakers.into_iter().for_each(Waker::wake);
     let calls = endpoint.layer_unscheduled::<Calls<W>>();
+    if wakers.root || !wakers.others.is_empty() {
+        calls.wake_all(wakers);
+    }
     calls.watch = true;
     calls.more |= left || environment.has_spawned();
 }

@@ -121,7 +121,7 @@ impl Table {
             let Permits { all, peers, given, .. } = &mut self.permits;
             let Some(permit) = all.get_mut(key) else { continue };
             permit.given = true;
-            wakers.extend(permit.waker.take());
+            wakers.others.extend(permit.waker.take());
             let of_peer = &mut peers[peer as usize];
             (of_peer.given, of_peer.waiting, *given) = (of_peer.given + 1, of_peer.waiting - 1, *given + 1);
         }
@@ -165,7 +165,7 @@ impl Table {
     /// Everyone who waits learns that the endpoint is gone.
     pub(super) fn close_permits(&mut self, wakers: &mut Wakers) {
         while let Some(key) = self.permits.order.pop_front() {
-            wakers.extend(self.permits.all.get_mut(key).and_then(|permit| permit.waker.take()));
+            wakers.others.extend(self.permits.all.get_mut(key).and_then(|permit| permit.waker.take()));
         }
     }
 }

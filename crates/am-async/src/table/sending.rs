@@ -209,6 +209,12 @@ impl Table {
     /// The callee has room for a long request.
     pub(crate) fn granted(&mut self, from: Address, call: Key, remote: u64) {
         let Some(slot) = self.slots.get_mut(call) else { return };
+        if slot.to == from
+            && let State::Writing { remote: granted } = &mut slot.state
+        {
+            *granted = Some(remote);
+            return;
+        }
         if slot.to != from
             || !matches!(slot.state, State::Sent)
             || !slot.header.is(Header::LONG)
@@ -219,5 +225,36 @@ impl Table {
         slot.state = State::Sending;
         slot.loan = None;
         self.shipments.push_back(Shipment { call, remote, sent: 0 });
+    }
+
+    /// A call that [`Table::start_sent`] made has been announced, and its request is being written.
+    pub(crate) fn announced(&mut self, call: Key) {
+        if let Some(slot) = self.slots.get_mut(call) {
+            slot.header.flags |= Header::LONG;
+            slot.state = State::Writing { remote: None };
+        }
+    }
+
+    /// Whether a request is still to be written, and the number that its parts go to, once the callee has room.
+    pub(crate) fn writing(&self, call: Key) -> Option<Option<u64>> {
+        match self.slots.get(call)?.state {
+            State::Writing { remote } => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// A request has been written, and so much of it sent.
+    pub(crate) fn written(&mut self, call: Key, request: Vec<u8>, all: bool, sent: usize) {
+        let Some(slot) = self.slots.get_mut(call) else { return buffers::give(request) };
+        let State::Writing { remote } = slot.state else { return buffers::give(request) };
+        slot.state = State::Sent;
+        if all {
+            return buffers::give(request);
+        }
+        slot.bytes = request;
+        if let Some(remote) = remote {
+            slot.state = State::Sending;
+            self.shipments.push_back(Shipment { call, remote, sent });
+        }
     }
 }

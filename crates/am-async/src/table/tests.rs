@@ -21,12 +21,15 @@ impl Played {
         let room = Arc::new(Room::new(config.receive_bytes));
         let mut table = Table::new(config, Arc::clone(&room), Meter::default());
         table.set_shape(Shape { ranks: 1, endpoints: 1 });
-        Self { table, room, wakers: Wakers::new() }
+        Self { table, room, wakers: Wakers::default() }
     }
 
     /// Makes a call that is sent, as announced if it is long.
     fn call(&mut self, flags: u16, request: Vec<u8>, long: bool) -> Key {
-        let key = self.table.start(TO, Header::new(ID, flags), request, Due::Never, Entry::Waits).unwrap();
+        let key = self
+            .table
+            .start(TO, Header::new(ID, flags), request, Due::Never, Entry::Waits, Waiter::Nobody)
+            .unwrap();
         self.table.send(&mut self.wakers, |_| if long { Sent::Announced(None) } else { Sent::Yes });
         key
     }
@@ -178,7 +181,7 @@ fn requests_are_lent_until_their_calls_have_ended() {
     let mut lender = Lender::new(1);
     let mut lend = |played: &mut Played| {
         let header = Header::new(ID, 0);
-        let key = played.table.start(TO, header, vec![1; 1000], Due::Never, Entry::Waits).unwrap();
+        let key = played.table.start(TO, header, vec![1; 1000], Due::Never, Entry::Waits, Waiter::Nobody).unwrap();
         played.table.send(&mut played.wakers, |outgoing| Sent::Announced(lender.lend(outgoing.request)));
         assert!(played.table.slots.get(key).unwrap().loan.is_some());
         key
@@ -235,7 +238,14 @@ fn a_free_place_is_work_where_one_waits_for_it() {
 fn deadlines_that_nobody_has_seen_leave_no_more_than_they_were() {
     let mut played = Played::new(CallConfig::new());
     for _ in 0..10_000 {
-        let call = played.table.start(TO, Header::new(ID, 0), vec![], Due::After(am_core::Span(1)), Entry::Waits);
+        let call = played.table.start(
+            TO,
+            Header::new(ID, 0),
+            vec![],
+            Due::After(am_core::Span(1)),
+            Entry::Waits,
+            Waiter::Nobody,
+        );
         played.table.cancel(call.unwrap());
         let sleep = played.table.sleep(Due::After(am_core::Span(1)), Waker::noop()).unwrap();
         played.table.end_sleep(sleep);

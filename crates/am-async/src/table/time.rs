@@ -116,7 +116,7 @@ impl Table {
                 Alarm::Sleeper(key) => {
                     if let Some(sleeper) = self.sleepers.get_mut(key) {
                         (sleeper.over, sleeper.timer) = (true, None);
-                        wakers.extend(sleeper.waker.take());
+                        wakers.others.extend(sleeper.waker.take());
                     }
                 }
                 Alarm::Task(key) => task(key),
@@ -133,7 +133,7 @@ impl Table {
             self.slots.remove(key);
             return;
         }
-        wakers.extend(slot.waker.take());
+        wakers.add(&mut slot.waiter);
         slot.state = State::Done(Outcome::TimedOut);
     }
 }

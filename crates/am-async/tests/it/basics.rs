@@ -2,8 +2,10 @@
 
 use crate::support::{Question, Wrong, attach, job, methods, simple, until_dropped};
 use am_async::{CallConfig, CallEndpoint, CallError, Calls, Failure, Methods, Refusal};
-use am_core::loopback::{LoopbackConfig, network};
+use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{AttachError, Category, Endpoint, Handlers, LossCause, Rank, Span};
+use std::future::poll_fn;
+use std::task::Poll;
 
 #[test]
 fn every_kind_of_method_answers() {
@@ -275,6 +277,30 @@ fn callers_outlive_their_endpoint() {
     assert_eq!(error, CallError::Closed);
 }
 
+/// Long slices are sent from where they lie while their callee takes them in, and kept where it does not, also when
+/// both sides call at once or a rank calls itself.
+#[test]
+fn long_slices_travel_in_both_directions() {
+    let play = |transport: Loopback| {
+        let (mut endpoint, handles) = attach(transport, CallConfig::default());
+        let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
+        for len in [8, 9, 64, 65, 1024, 1025, 20_000] {
+            let values: Vec<f64> = (0..len).map(f64::from).collect();
+            let calls = [other, me, other].map(|to| endpoint.call(to, handles.scale, &values));
+            let doubled: Vec<f64> = values.iter().map(|value| 2.0 * value).collect();
+            calls.into_iter().for_each(|call| assert_eq!(call.wait(&mut endpoint).as_ref(), Ok(&doubled)));
+        }
+        endpoint.finish().unwrap();
+    };
+    for medium in [64, 512, 8192] {
+        std::thread::scope(|scope| {
+            network(2, LoopbackConfig::default().medium(medium)).into_iter().for_each(|transport| {
+                scope.spawn(|| play(transport));
+            });
+        });
+    }
+}
+
 #[test]
 fn ranks_with_other_methods_do_not_attach() {
     let errors = network(2, LoopbackConfig::default()).into_iter().enumerate().map(|(rank, transport)| {
@@ -304,4 +330,21 @@ fn names_are_checked() {
     let (mut methods, _) = methods();
     assert!(methods.function("add", |_, _, ()| Ok::<(), Failure>(())).is_err());
     assert!(methods.function("", |_, _, ()| Ok::<(), Failure>(())).is_err());
+}
+
+/// One that yields, as to let others go on, is polled again; nothing else would end the endpoint's sleep.
+#[test]
+fn a_future_that_wakes_itself_is_polled_before_a_sleep() {
+    simple(1, |endpoint, _| {
+        let (before, mut yields) = (endpoint.idles(), 10);
+        let all = endpoint.run(|_| {
+            poll_fn(move |context| {
+                yields -= 1;
+                context.waker().wake_by_ref();
+                if yields == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+        });
+        all.unwrap();
+        assert_eq!(endpoint.idles(), before, "it sleeps although the future can go on");
+    });
 }

@@ -252,7 +252,13 @@ fn begin<T: Transport>(endpoint: &mut Ranks<T>, handles: Handles, planned: &Plan
         Kind::Never => Pending::Unit(caller.call(to, handles.never, &number)),
         Kind::Slices => {
             let values: Vec<u32> = std::iter::once(number).chain(0..bytes as u32 / 8).collect();
-            Pending::Values(caller.call(to, handles.slices, &values))
+            // The endpoint's own calls of long slices take another way.
+            let hurried = way == Way::Hurried;
+            Pending::Values(if hurried {
+                caller.call(to, handles.slices, &values)
+            } else {
+                endpoint.call(to, handles.slices, &values)
+            })
         }
         Kind::Stream { count } => Pending::Stream(caller.stream(to, handles.stream, &(number, count))),
         Kind::TooLong => {
