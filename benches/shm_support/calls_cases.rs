@@ -6,8 +6,9 @@ use lab::bench::rows::panels;
 use lab::bench::summary::{Bar, Summary, Unit};
 
 use super::am::AmTask;
+use super::bells::BellTask;
 use super::calls::CallTask;
-use super::case::Case;
+use super::case::{Case, Work};
 use super::far_calls::FarCallTask;
 use super::raw::RawTask;
 #[cfg(feature = "tarpc")]
@@ -21,6 +22,10 @@ pub(crate) fn pair() -> Vec<Case> {
     let trip = |name: &str, task: CallTask| {
         Case::new(name, Unit::Microseconds, task, 1.0).beside("short round trip", AmTask::EmptyTrip, 1.0)
     };
+    fn asleep(name: &str, beside: &'static str, task: impl Into<Work>) -> Case {
+        let calls = Case::new(name, Unit::Microseconds, TokioTask::Parked, 1.0);
+        calls.beside(beside, task, 1.0).sampled(10, 200).bar(Bar::RatioAtMost(1.5))
+    }
     vec![
         Case::new("short round trip", Unit::Microseconds, AmTask::EmptyTrip, 1.0).beside(
             "payload ping-pong",
@@ -39,10 +44,9 @@ pub(crate) fn pair() -> Vec<Case> {
             MIB as f64,
         ),
         // Samples of a fixed length: most of their time passes between the round trips.
-        Case::new("tokio, both asleep", Unit::Microseconds, TokioTask::Parked, 1.0)
-            .beside("futex ping-pong, both asleep", RawTask::Asleep, 1.0)
-            .sampled(10, 50)
-            .bar(Bar::RatioAtMost(1.5)),
+        asleep("tokio, both asleep", "eventfds on tokio, both asleep", BellTask::Tokio),
+        asleep("tokio, both asleep, beside reads", "eventfds read, both asleep", BellTask::Blocking),
+        asleep("tokio, both asleep, beside futexes", "futexes, both asleep", RawTask::Asleep),
         Case::new("tokio, 256 tasks", Unit::MillionPerSecond, TokioTask::Busy, 1.0).bar(Bar::ValueAtLeast(1.0)),
     ]
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::am::AmTask;
+use super::bells::BellTask;
 use super::calls::CallTask;
 use super::crew::Crew;
 use super::far::FarTask;
@@ -74,6 +75,12 @@ impl From<FarTask> for Work {
 impl From<FarCallTask> for Work {
     fn from(task: FarCallTask) -> Self {
         Self::FarCalls(task)
+    }
+}
+
+impl From<BellTask> for Work {
+    fn from(task: BellTask) -> Self {
+        Self::Task(Task::Bells(task))
     }
 }
 

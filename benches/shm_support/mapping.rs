@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -116,6 +116,13 @@ impl Shared {
 /// this way too.
 pub(crate) fn open_descriptor(owner: u32, fd: RawFd) -> io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/{owner}/fd/{fd}"))
+}
+
+/// Takes up a descriptor that this process inherited from its parent, once.
+pub(crate) fn inherited(fd: RawFd) -> OwnedFd {
+    // SAFETY: the parent has made the descriptor before it started this process and says its number once, so that
+    // nobody else owns it here.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// Sleeps while the low half of `word` is `expected`, or until somebody is woken for it; or not at all.

@@ -2,6 +2,7 @@
 //! of both.
 
 pub(crate) mod am;
+pub(crate) mod bells;
 pub(crate) mod calls;
 pub(crate) mod calls_cases;
 pub(crate) mod case;

@@ -9,6 +9,7 @@ use active_messages::shm::{Job, JobConfig};
 use serde::{Deserialize, Serialize};
 
 use super::am::{AmRank, AmTask};
+use super::bells::{BellTask, Bells};
 use super::calls::{CallRank, CallTask};
 use super::mapping::{Shared, open_descriptor};
 use super::p2p::{P2pRank, P2pTask};
@@ -45,6 +46,7 @@ pub(crate) struct WorldPlan {
     p2p_job: RawFd,
     calls_job: RawFd,
     tokio_job: RawFd,
+    bells: [RawFd; 4],
 }
 
 impl WorldPlan {
@@ -67,6 +69,7 @@ impl WorldPlan {
             p2p_job: nothing,
             calls_job: nothing,
             tokio_job: nothing,
+            bells: [nothing; 4],
         }
     }
 
@@ -117,7 +120,9 @@ impl WorldPlan {
         self.calls_job = calls.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
         let tokio = self.calls.then(|| create_job(self.processes as u32));
         self.tokio_job = tokio.as_ref().map_or(-1, |job| job.fd().as_raw_fd());
-        Resources { plan: self, arena, table, job, pgas, p2p, calls, tokio }
+        let bells = self.calls.then(Bells::create);
+        self.bells = bells.as_ref().map_or(self.bells, Bells::numbers);
+        Resources { plan: self, arena, table, job, pgas, p2p, calls, tokio, bells }
     }
 
     /// Takes up the shared memory that the parent created.
@@ -130,7 +135,8 @@ impl WorldPlan {
         let p2p = self.p2p.then(|| open_job(self.owner, self.p2p_job));
         let calls = self.calls.then(|| open_job(self.owner, self.calls_job));
         let tokio = self.calls.then(|| open_job(self.owner, self.tokio_job));
-        Resources { plan: self, arena, table, job, pgas, p2p, calls, tokio }
+        let bells = self.calls.then(|| Bells::open(self.bells));
+        Resources { plan: self, arena, table, job, pgas, p2p, calls, tokio, bells }
     }
 
     fn table_bytes(&self) -> usize {
@@ -148,6 +154,7 @@ pub(crate) struct Resources {
     p2p: Option<Job>,
     calls: Option<Job>,
     tokio: Option<Job>,
+    bells: Option<Bells>,
 }
 
 impl Resources {
@@ -158,7 +165,7 @@ impl Resources {
 
     /// Takes the place of `rank`, and waits until all others have taken theirs.
     pub(crate) fn join(self, rank: usize) -> World {
-        let Self { plan, arena, table, job, pgas, p2p, calls, tokio } = self;
+        let Self { plan, arena, table, job, pgas, p2p, calls, tokio, bells } = self;
         let ranks = plan.processes;
         let silent = if rank == 1 { join_silently(&plan, ranks) } else { Vec::new() };
         World {
@@ -170,6 +177,7 @@ impl Resources {
             p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
             calls: calls.map(|job| CallRank::join(&job, rank as u32)),
             tokio: tokio.map(|job| TokioRank::join(&job, rank as u32)),
+            bells,
             #[cfg(feature = "tarpc")]
             tarpc: None,
             _silent: silent,
@@ -226,6 +234,8 @@ pub(crate) enum Task {
     Calls(CallTask),
     /// Typed calls on tokio.
     Tokio(TokioTask),
+    /// Eventfds.
+    Bells(BellTask),
     /// Calls by `tarpc`.
     #[cfg(feature = "tarpc")]
     Tarpc(TarpcTask),
@@ -249,6 +259,7 @@ pub(crate) struct World {
     p2p: Option<P2pRank>,
     calls: Option<CallRank>,
     tokio: Option<TokioRank>,
+    bells: Option<Bells>,
     /// From its first task on.
     #[cfg(feature = "tarpc")]
     tarpc: Option<TarpcRank>,
@@ -288,6 +299,11 @@ impl World {
                 let tokio = self.tokio.as_mut().expect("the plan has this layer");
                 self.arena.barrier();
                 tokio.perform(*task, iterations)
+            }
+            Task::Bells(task) => {
+                let bells = self.bells.as_ref().expect("the plan has them");
+                self.arena.barrier();
+                bells.perform(self.rank, *task, iterations)
             }
             #[cfg(feature = "tarpc")]
             Task::Tarpc(task) => {
