@@ -1,5 +1,5 @@
-//! Ping-pongs of eventfds between two processes that both sleep before each round trip: what a call on tokio between
-//! two sleeping ranks can cost at least, without a runtime and in one of the same kind.
+//! Ping-pongs of eventfds between two processes that both sleep before each round trip: what a call on tokio
+//! between two sleeping ranks can cost at least, without a runtime and in one of the same kind.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};

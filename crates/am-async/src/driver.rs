@@ -63,8 +63,9 @@ pub struct DriverEnd<T: Transport, S> {
 /// tasks have their turns between its looks; where the job has more ranks than processors it sleeps at once. On a
 /// transport that calls nobody, as the simulated ones, it is ready all the time.
 ///
-/// On a runtime of one thread, calls belong into spawned tasks: the future of tokio's `block_on` itself has its turn
-/// when tasks have had 61 (`event_interval`), or none is ready, which takes a tenth of a millisecond after a call.
+/// On a runtime of one thread, calls belong into spawned tasks: the future of tokio's `block_on` itself has its
+/// turn when tasks have had 61 (`event_interval`), or none is ready, which takes a tenth of a millisecond after a
+/// call.
 ///
 /// Dropping it drops the endpoint: the other ranks count this one as lost.
 ///

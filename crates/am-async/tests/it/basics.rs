@@ -277,8 +277,8 @@ fn callers_outlive_their_endpoint() {
     assert_eq!(error, CallError::Closed);
 }
 
-/// Long slices are sent from where they lie while their callee takes them in, and kept where it does not, also when
-/// both sides call at once or a rank calls itself.
+/// Long slices are sent from where they lie while their callee takes them in, and kept where it does not, also
+/// when both sides call at once or a rank calls itself.
 #[test]
 fn long_slices_travel_in_both_directions() {
     let play = |transport: Loopback| {
