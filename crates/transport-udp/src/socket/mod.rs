@@ -37,7 +37,7 @@ pub use job::{LocalJob, LocalOptions};
 pub use peers::{Peers, PeersError};
 
 use crate::machine_transport::{MachineTransport, OwnMemory};
-use crate::proto::{ConfigError, Machine};
+use crate::proto::{ConfigError, Counters, Machine};
 use am_core::backoff::Backoff;
 use am_core::time::Clock;
 use am_core::transport::LossCause;
@@ -257,6 +257,11 @@ impl<M: Memory> Udp<M> {
     /// the endpoint has left.
     pub fn when_departed(&mut self, call: impl FnOnce() + Send + 'static) {
         self.driver_mut().when_departed(Box::new(call));
+    }
+
+    /// What the protocol has counted since the endpoint joined: datagrams, their bytes, losses.
+    pub fn counters(&self) -> Counters {
+        self.driver().shared().engine().machine.counters().clone()
     }
 
     /// Where this endpoint's socket listens.
