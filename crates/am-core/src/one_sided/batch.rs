@@ -19,6 +19,9 @@ use std::sync::atomic::AtomicU64;
 /// Values that are fetched ahead of the one being worked on.
 const AHEAD: usize = 16;
 
+/// Where messages say how many bytes an index has, less one: as few as the largest of a batch needs.
+const WIDTH: u32 = 28;
+
 /// Marks messages whose values have an operand each.
 const EACH_OPERAND: u32 = 1 << 30;
 
@@ -60,16 +63,17 @@ impl<V: AtomicValue + Number> AtomicBatch<'_, V> {
         Atomic { kind: V::KIND, code: self.code, operand: bits(self.operands), expected: bits(self.expected) }
     }
 
-    fn number(&self) -> u32 {
+    fn number(&self, width: usize) -> u32 {
         let each = |values: &[V], flag| if values.len() > 1 { flag } else { 0 };
         let number = Atomic { code: self.code, ..Atomic::new(AtomicOp::<V>::Get) }.number();
-        number | each(self.operands, EACH_OPERAND) | each(self.expected, EACH_EXPECTED)
+        let width = (width as u32 - 1) << WIDTH;
+        number | width | each(self.operands, EACH_OPERAND) | each(self.expected, EACH_EXPECTED)
     }
 }
 
 /// The handlers that batches travel to: the operation, where in the answer's buffer the values belong, the byte
-/// offset of index 0, what to do, and how many values. The payload is the indices of 32 bits, the operands, and
-/// the expected values.
+/// offset of index 0, what to do, and how many values. The payload is the indices, of 8 to 32 bits, the operands,
+/// and the expected values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Requests {
     update: Request<(u64, u64, u64, u32, u32)>,
@@ -122,12 +126,15 @@ struct Arrived<'a> {
     /// The operation with the first operands.
     atomic: Atomic,
     size: usize,
+    /// Bytes of an index, from 1 to 4.
+    width: usize,
     indices: &'a [u8],
     /// Operands of each value; empty where all share one.
     operands: &'a [u8],
     expected: &'a [u8],
 }
 
+#[inline]
 fn bits(bytes: &[u8]) -> u64 {
     let mut all = [0; 8];
     all[..bytes.len()].copy_from_slice(bytes);
@@ -137,14 +144,16 @@ fn bits(bytes: &[u8]) -> u64 {
 impl<'a> Arrived<'a> {
     fn parse(base: u64, number: u32, count: u32, bytes: &'a [u8]) -> Result<Self, HandlerFault> {
         let bad = HandlerFault("the values of a batch do not fit its message");
-        let atomic = Atomic::from_number(number & !(EACH_OPERAND | EACH_EXPECTED), 0, 0);
+        let (code, width) =
+            (number & !(EACH_OPERAND | EACH_EXPECTED | 3 << WIDTH), (number >> WIDTH & 3) as usize + 1);
+        let atomic = Atomic::from_number(code, 0, 0);
         let atomic = atomic.ok_or(HandlerFault("no such atomic operation"))?;
         let (size, count) = (atomic.kind.size() as usize, count as usize);
         let len = |each: bool, any: bool| if each { count } else { usize::from(any) }.checked_mul(size);
         let operands = len(number & EACH_OPERAND != 0, atomic.code != AtomicCode::Get);
         let expected = len(number & EACH_EXPECTED != 0, atomic.code == AtomicCode::CompareSwap);
         let take = |bytes: &'a [u8], len: Option<usize>| bytes.split_at_checked(len.ok_or(bad)?).ok_or(bad);
-        let (indices, rest) = take(bytes, count.checked_mul(4))?;
+        let (indices, rest) = take(bytes, count.checked_mul(width))?;
         let (operands, rest) = take(rest, operands)?;
         let (expected, rest) = take(rest, expected)?;
         if !rest.is_empty() || size * count > PIECE {
@@ -154,28 +163,43 @@ impl<'a> Arrived<'a> {
         let atomic = Atomic { operand: first(operands), expected: first(expected), ..atomic };
         let each = |values: &'a [u8], flag| if number & flag != 0 { values } else { &[] };
         let (operands, expected) = (each(operands, EACH_OPERAND), each(expected, EACH_EXPECTED));
-        Ok(Self { base, atomic, size, indices, operands, expected })
+        Ok(Self { base, atomic, size, width, indices, operands, expected })
     }
 
-    fn place(&self, index: &[u8]) -> u64 {
-        self.base.wrapping_add(bits(index).wrapping_mul(self.size as u64))
+    fn place(&self, index: u64) -> u64 {
+        self.base.wrapping_add(index.wrapping_mul(self.size as u64))
     }
 
     /// Does the operation on all values and tells what was there.
-    fn carry_out(&self, segment: &Segment<MemoryRef<'_>>, mut tell: impl FnMut(u64)) -> Result<(), SegmentError> {
+    fn carry_out(&self, segment: &Segment<MemoryRef<'_>>, tell: impl FnMut(u64)) -> Result<(), SegmentError> {
+        match self.width {
+            1 => self.carry_out_at::<1>(segment, tell),
+            2 => self.carry_out_at::<2>(segment, tell),
+            3 => self.carry_out_at::<3>(segment, tell),
+            _ => self.carry_out_at::<4>(segment, tell),
+        }
+    }
+
+    fn carry_out_at<const WIDTH: usize>(
+        &self,
+        segment: &Segment<MemoryRef<'_>>,
+        mut tell: impl FnMut(u64),
+    ) -> Result<(), SegmentError> {
         let words = Words { words: segment.memory().words(), memory: *segment.memory() };
         let segment = Segment::new(words, segment.len());
-        let ahead = |index: &[u8]| segment.prefetch(self.place(index));
-        self.indices.chunks_exact(4).take(AHEAD).for_each(ahead);
-        let mut next = self.indices.chunks_exact(4).skip(AHEAD);
+        let indices = self.indices.as_chunks::<WIDTH>().0;
+        let place = |index: &[u8; WIDTH]| self.place(bits(index));
+        let ahead = |index: &[u8; WIDTH]| segment.prefetch(place(index));
+        indices.iter().take(AHEAD).for_each(ahead);
+        let mut next = indices.iter().skip(AHEAD);
         let mut operands = self.operands.chunks_exact(self.size);
         let mut expected = self.expected.chunks_exact(self.size);
         let mut atomic = self.atomic;
-        for index in self.indices.chunks_exact(4) {
+        for index in indices {
             next.next().into_iter().for_each(ahead);
             atomic.operand = operands.next().map_or(atomic.operand, bits);
             atomic.expected = expected.next().map_or(atomic.expected, bits);
-            tell(segment.atomic(self.place(index), &atomic)?);
+            tell(segment.atomic(place(index), &atomic)?);
         }
         Ok(())
     }
@@ -196,6 +220,29 @@ impl Memory for Words<'_> {
     #[inline]
     fn prefetch(&self, at: usize) {
         self.memory.prefetch(at);
+    }
+}
+
+/// Bytes that an index needs.
+fn width(index: u32) -> usize {
+    index.checked_ilog2().map_or(1, |bit| bit as usize / 8 + 1)
+}
+
+/// Appends indices to a message, each with so many bytes.
+fn pack(indices: &[u32], width: usize, message: &mut Vec<u8>) {
+    fn pack_at<const WIDTH: usize>(indices: &[u32], message: &mut [u8]) {
+        for (bytes, index) in message.as_chunks_mut::<WIDTH>().0.iter_mut().zip(indices) {
+            bytes.copy_from_slice(&index.to_le_bytes()[..WIDTH]);
+        }
+    }
+    let at = message.len();
+    message.resize(at + width * indices.len(), 0);
+    let bytes = &mut message[at..];
+    match width {
+        1 => pack_at::<1>(indices, bytes),
+        2 => pack_at::<2>(indices, bytes),
+        3 => pack_at::<3>(indices, bytes),
+        _ => pack_at::<4>(indices, bytes),
     }
 }
 
@@ -230,7 +277,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let size = V::KIND.size();
         batch.check(indices.len())?;
         self.aligned(rank, base, 0, size)?;
-        let last = u64::from(indices.iter().max().copied().unwrap_or(0));
+        let last = indices.iter().max().copied().unwrap_or(0);
+        let (width, last) = (width(last), u64::from(last));
         if !indices.is_empty() {
             self.place(rank, base.saturating_add(last * size), size)?;
         }
@@ -250,7 +298,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let sent = self.with_outgoing(id, |endpoint, message| {
             let (room, brought) = endpoint.room(to, 8, endpoint.reply_bound(requests.batch.fetch).unwrap_or(0));
             let (operands, expected) = (batch.operands.len() > 1, batch.expected.len() > 1);
-            let own = 4 + size * (u64::from(operands) + u64::from(expected));
+            let own = width as u64 + size * (u64::from(operands) + u64::from(expected));
             let most = room.saturating_sub(2 * size) / own;
             let most = if fetch { most.min(brought / size) } else { most };
             // Even the smallest buffers hold a value.
@@ -258,7 +306,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             let mut at = 0;
             for indices in indices.chunks(most) {
                 message.clear();
-                indices.iter().for_each(|index| message.extend_from_slice(&index.to_le_bytes()));
+                pack(indices, width, message);
                 for values in [batch.operands, batch.expected] {
                     let range = if values.len() > 1 { at..at + indices.len() } else { 0..values.len() };
                     for value in &values[range] {
@@ -266,7 +314,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
                     }
                 }
                 endpoint.expect_more(id);
-                let args = (id, at as u64 * size, base, batch.number(), indices.len() as u32);
+                let args = (id, at as u64 * size, base, batch.number(width), indices.len() as u32);
                 if fetch {
                     let request = requests.batch.fetch.reply_up_to(indices.len() as u32 * size as u32);
                     endpoint.request_medium(to, request, args, message)?;
@@ -339,5 +387,30 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         batch: &AtomicBatch<'_, V>,
     ) -> Result<(), OneSidedError> {
         self.atomics_as::<V, ()>(rank, base, indices, batch, (Owner::Quiet, false)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_have_as_few_bytes_as_the_largest_needs() {
+        for (last, bytes) in
+            [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 3), ((1 << 24) - 1, 3), (1 << 24, 4)]
+        {
+            let (indices, mut message) = ([last, 0, last / 3, 7.min(last)], Vec::new());
+            let batch = AtomicBatch { code: AtomicCode::Add, operands: &[5u32], expected: &[] };
+            assert_eq!(width(last), bytes);
+            pack(&indices, bytes, &mut message);
+            assert_eq!(message.len(), 4 * bytes);
+            message.extend_from_slice(&5u32.to_le_bytes());
+            let arrived = Arrived::parse(40, batch.number(bytes), 4, &message).expect("it is a batch");
+            assert_eq!((arrived.atomic.operand, arrived.width), (5, bytes));
+            let places = arrived.indices.chunks_exact(bytes).map(|index| arrived.place(bits(index)));
+            assert!(places.eq(indices.map(|index| 40 + 4 * u64::from(index))), "{last}");
+            assert!(Arrived::parse(40, batch.number(bytes), 5, &message).is_err(), "an index is missing");
+        }
+        assert_eq!(width(u32::MAX), 4);
     }
 }
