@@ -191,7 +191,8 @@ pub(super) fn wait_with<T: Transport, S: HasLayer<Collectives>>(
     let mut lending = Lending { endpoint, id, buffers, _loan: loan };
     let Lending { endpoint, buffers, .. } = &mut lending;
     wait_carrying(endpoint, id, |endpoint| {
-        with_post(endpoint, |engine, post| engine.pass_lent(id, buffers, post));
+        let looks = if endpoint.transport().spins() { GLANCES } else { 0 };
+        with_post(endpoint, |engine, post| engine.pass_lent(id, buffers, looks, post));
         with_engine(endpoint, |_| ());
     })
 }

@@ -37,6 +37,7 @@ struct Reading<'a> {
     me: u32,
     memory: &'a Memory,
     fault: &'a Fault,
+    spins: bool,
 }
 
 impl Membership for Reading<'_> {
@@ -44,7 +45,11 @@ impl Membership for Reading<'_> {
 }
 
 impl Waiting for Reading<'_> {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, waker, notify, now, charge);
+
+    fn spins(&self) -> bool {
+        self.spins
+    }
 }
 
 impl Transport for Reading<'_> {
@@ -76,8 +81,19 @@ impl Transport for Reading<'_> {
     }
 }
 
-/// Runs `part` on every rank; how often members have read, and been refused.
+/// Runs `part` on every rank, none of which has a processor to itself; how often members have read, and been
+/// refused.
 fn play(
+    ranks: u32,
+    fault: &Fault,
+    part: impl Fn(&mut Endpoint<Reading<'_>, Collectives>, &Team, &Memory) + Sync,
+) -> [u32; 2] {
+    play_on(false, ranks, fault, part)
+}
+
+/// The same on ranks that each have a processor, or do not.
+fn play_on(
+    spins: bool,
     ranks: u32,
     fault: &Fault,
     part: impl Fn(&mut Endpoint<Reading<'_>, Collectives>, &Team, &Memory) + Sync,
@@ -86,7 +102,7 @@ fn play(
     let member = |inner, me| {
         let mut handlers = Handlers::<Collectives>::new();
         let collectives = Collectives::register_tuned(&mut handlers, tuned(false, true)).unwrap();
-        let transport = Reading { inner, me, memory: &memory, fault };
+        let transport = Reading { inner, me, memory: &memory, fault, spins };
         let mut endpoint = Endpoint::attach(transport, handlers, collectives).unwrap();
         endpoint.set_timeout(Some(LONG));
         let world = Team::world(&mut endpoint).unwrap();
@@ -133,9 +149,14 @@ fn all_forms(endpoint: &mut Endpoint<Reading<'_>, Collectives>, world: &Team, me
 
 #[test]
 fn lent_elements_are_read_where_they_are() {
-    // Of four lengths, the last in two pieces: broadcasts of three roots, read by two each; allgathers, in which
+    // Of four lengths, the last in five pieces: broadcasts of three roots, read by two each; allgathers, in which
     // each reads two; and one member's part that the two others read.
-    assert_eq!(play(3, &|_, _, _| None, all_forms), [5 * (6 + 6 + 2), 0]);
+    assert_eq!(play(3, &|_, _, _| None, all_forms), [8 * (6 + 6 + 2), 0]);
+}
+
+#[test]
+fn broadcasts_pass_by_blocks_where_each_has_a_processor() {
+    assert_eq!(play_on(true, 3, &|_, _, _| None, all_forms), [8 * (6 + 2), 0]);
 }
 
 #[test]

@@ -171,9 +171,10 @@ pub struct Tuning {
     /// The least bytes of a broadcast, or of each member's part of an allgather, that are copied through shared
     /// memory by blocks. 8 KiB by default.
     pub direct_bytes: usize,
-    /// The least bytes that a blocking broadcast or allgather through shared memory takes out of the giver's own
-    /// memory instead of blocks, where the system lets one process read another (`process_vm_readv`), in teams of
-    /// at most 64. Such a giver waits until all others have read. 64 KiB by default, `usize::MAX` for none.
+    /// The least bytes that a blocking allgather through shared memory takes out of the giver's own memory instead
+    /// of blocks, where the system lets one process read another (`process_vm_readv`), in teams of at most 64; and
+    /// a blocking broadcast, where the root has no processor to itself. Such a giver waits until all others have
+    /// read. 64 KiB by default, `usize::MAX` for none.
     pub lent_bytes: usize,
     /// For broadcast.
     pub broadcast: Vec<Row<Broadcast>>,

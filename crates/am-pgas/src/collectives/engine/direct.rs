@@ -243,6 +243,14 @@ impl Context {
         self.members.ranks.len() > 1 && post.is_fork(self.members.address(other))
     }
 
+    /// Wakes the others up if they sleep.
+    pub(super) fn wake_others<P: Post>(&self, post: &mut P) {
+        let (members, me) = (&self.members, self.members.me);
+        for member in (0..members.ranks.len() as u32).filter(|member| *member != me) {
+            post.wake_peer(members.address(member));
+        }
+    }
+
     /// The first operation with which this member is not done.
     pub(super) fn done(&self) -> u32 {
         let (oldest, waits) = (self.oldest(), self.direct.front().map(|direct| direct.sequence));
@@ -466,9 +474,9 @@ impl Engine {
         Ok(passed)
     }
 
-    /// Lets data pass of a large operation whose buffers its caller has, if it is its turn. What that changed is
-    /// told by progress.
-    pub(crate) fn pass_lent<P: Post>(&mut self, id: u64, buffers: &mut Buffers<'_>, post: &mut P) {
+    /// Lets data pass of a large operation whose buffers its caller has, if it is its turn, with so many looks at
+    /// what the others do for each part.
+    pub(crate) fn pass_lent<P: Post>(&mut self, id: u64, buffers: &mut Buffers<'_>, looks: u32, post: &mut P) {
         let Some(place) = self.place(id) else { return };
         let Some(index) = self.context_index(self.instances[place].context) else { return };
         let context = &mut self.contexts[index];
@@ -483,13 +491,12 @@ impl Engine {
             return;
         }
         let (Some(lines), Some(mut direct)) = (context.lines.take(), context.direct.remove(at)) else { return };
-        let passed = direct.pass(context, &lines, buffers, post);
+        let passed = direct.pass_on(context, &lines, buffers, looks, post);
         context.lends &= !direct.is_refused(&lines);
         context.direct.insert(at, direct);
         context.lines = Some(lines);
-        match passed {
-            Ok(moved) => context.wakes_others |= moved,
-            Err(failure) => self.fail(index, failure),
+        if let Err(failure) = passed {
+            self.fail(index, failure);
         }
     }
 
@@ -503,10 +510,7 @@ impl Engine {
             (context.told, context.wakes_others) = (done, true);
         }
         if std::mem::take(&mut context.wakes_others) {
-            let (members, me) = (&context.members, context.members.me);
-            for member in (0..members.ranks.len() as u32).filter(|member| *member != me) {
-                post.wake_peer(members.address(member));
-            }
+            context.wake_others(post);
         }
     }
 

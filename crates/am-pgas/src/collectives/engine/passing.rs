@@ -18,7 +18,10 @@ use am_core::transport::{Lent, Loan};
 const MEMBERS: usize = u64::BITS as usize;
 
 /// Bytes that are read from one member between two looks at the network.
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 256 << 10;
+
+/// Parts that pass between two looks at the network.
+const PARTS: u32 = 4;
 
 /// How far the data of a large operation have passed at this member.
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +193,33 @@ impl Direct {
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Lets parts pass for as long as others come after so many looks, a few at most: then it is time for a look
+    /// at the network.
+    pub(super) fn pass_on<P: Post>(
+        &mut self,
+        context: &Context,
+        lines: &Lines,
+        buffers: &mut Buffers<'_>,
+        looks: u32,
+        post: &mut P,
+    ) -> Result<(), Failure> {
+        let (me, size) = (context.members.me as usize, context.members.ranks.len());
+        for _ in 0..PARTS {
+            if self.pass(context, lines, buffers, post)? {
+                context.wake_others(post);
+            }
+            let mut left = looks;
+            while !self.would_pass(lines, me, size) {
+                if left == 0 {
+                    return Ok(());
+                }
+                left -= 1;
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
     }
 
     /// Goes on to the next giver, or the next round.
