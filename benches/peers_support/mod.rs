@@ -14,7 +14,7 @@ use lab::bench::summary::{Baseline, Figure, Summary, Unit, median_and_spread};
 use crate::shm_support::am::AmTask;
 use crate::shm_support::crew::{Crew, serve_as_peer};
 use crate::shm_support::p2p::{P2pTask, Way};
-use crate::shm_support::pgas::PgasTask;
+use crate::shm_support::pgas::{PgasTask, Places};
 use crate::shm_support::placement::Probe;
 use crate::shm_support::raw::RawTask;
 use crate::shm_support::world::{Task, WorldPlan};
@@ -44,6 +44,10 @@ struct Row {
     raw: Option<Entry>,
     ours: Vec<Entry>,
 }
+
+/// What the others' programs put and get.
+const WORDS: Places = Places { step: 8, span: 8 << 10 };
+const BLOCK: Places = Places { step: 1 << 20, span: 1 << 20 };
 
 const ACTIVE: &str = "this project, active messages";
 const TWO_SIDED: &str = "this project, two-sided";
@@ -108,21 +112,21 @@ fn rows() -> Vec<Row> {
             "put of 8 bytes, done at the target, ns (less is better)",
             Unit::Nanoseconds,
             raw("store", RawTask::Put { bytes: 8 }, 2_000_000, 1.0),
-            vec![entry(ONE_SIDED, pgas(PgasTask::Put), 2_000_000, 1.0)],
+            vec![entry(ONE_SIDED, pgas(PgasTask::Put(WORDS)), 2_000_000, 1.0)],
         ),
         row(
             "get",
             "get of 8 bytes, ns (less is better)",
             Unit::Nanoseconds,
             raw("load", RawTask::Get { bytes: 8 }, 2_000_000, 1.0),
-            vec![entry(ONE_SIDED, pgas(PgasTask::Get), 2_000_000, 1.0)],
+            vec![entry(ONE_SIDED, pgas(PgasTask::Get(WORDS)), 2_000_000, 1.0)],
         ),
         row(
             "put-1m",
             "put of 1 MiB, GB/s (more is better)",
             Unit::GigabytesPerSecond,
             raw("memcpy", RawTask::Put { bytes: 1 << 20 }, 2_000, (1 << 20) as f64),
-            vec![entry(ONE_SIDED, pgas(PgasTask::PutBlock { bytes: 1 << 20 }), 2_000, (1 << 20) as f64)],
+            vec![entry(ONE_SIDED, pgas(PgasTask::PutBlock(BLOCK)), 2_000, (1 << 20) as f64)],
         ),
         collective("barrier", "barrier of 2 ranks, us (less is better)", PgasTask::Barrier, 2, 200_000),
         collective(

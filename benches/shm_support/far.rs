@@ -16,11 +16,11 @@ use active_messages::{Category, Endpoint, Handlers, Payload, Rank, Request, Toke
 use lab::random_access::hpcc;
 use transport_udp::{LocalJob, LocalOptions, Udp, UdpConfig};
 
-use super::table::BATCH;
-
 /// Bytes of what is put at once, of a Long, and of the part of a segment that these rotate over.
 pub(crate) const BLOCK: usize = 1 << 20;
 const SPARE: usize = 8 << 20;
+/// Operations of a batch.
+const AT_ONCE: usize = 1 << 16;
 /// Words of the table that each rank holds.
 const WORDS: u64 = 1 << 20;
 const OTHER: Rank = Rank(1);
@@ -45,6 +45,17 @@ pub(crate) enum FarTask {
     RandomAccess,
     /// Ones added to random elements of an array, iterations counted per rank.
     Histogram,
+    /// Random elements of an array, iterations counted per rank.
+    IndexGather,
+}
+
+/// Operations on other ranks' words, and what was sent for them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    operations: u64,
+    /// Bytes of the payloads of requests, and of all datagrams: those of answers and acknowledgements, too.
+    payloads: u64,
+    datagrams: u64,
 }
 
 impl FarTask {
@@ -88,9 +99,10 @@ struct FarRank {
     table: GlobalArray<u64>,
     block: Vec<u64>,
     indices: Vec<u64>,
+    out: Vec<u64>,
     stream: u64,
-    /// Updates of other ranks' words, and bytes of all messages sent for them, with RandomAccess and the array.
-    sent: [(u64, u64); 2],
+    /// What was sent for other ranks' words: with RandomAccess, histogram, and index gather.
+    sent: [Sent; 3],
 }
 
 impl FarRank {
@@ -117,8 +129,20 @@ impl FarRank {
         let shape = Distribution::block([WORDS * u64::from(ranks)], ranks).expect("a power of two");
         let table = GlobalArray::new(&mut endpoint, shape).expect("the segment has room");
         let stream = hpcc::starts(i64::from(rank) << 40);
-        let (block, indices) = (vec![1; BLOCK / 8], Vec::with_capacity(BATCH));
-        Self { endpoint, world, ask, note, updates, table, block, indices, stream, sent: [(0, 0); 2] }
+        let (block, indices, out) = (vec![1; BLOCK / 8], Vec::with_capacity(AT_ONCE), vec![0; AT_ONCE]);
+        Self {
+            endpoint,
+            world,
+            ask,
+            note,
+            updates,
+            table,
+            block,
+            indices,
+            out,
+            stream,
+            sent: [Sent::default(); 3],
+        }
     }
 
     /// Does this rank's part; the time from the common start on.
@@ -157,7 +181,7 @@ impl FarRank {
                 endpoint.quiet().expect(there);
             }
             FarTask::Barrier { .. } => (0..iterations).for_each(|_| world.barrier(endpoint).expect(there)),
-            FarTask::RandomAccess | FarTask::Histogram => self.update(task, iterations),
+            FarTask::RandomAccess | FarTask::Histogram | FarTask::IndexGather => self.update(task, iterations),
             FarTask::Trip | FarTask::Get | FarTask::Longs | FarTask::Puts => {}
         }
         let elapsed = start.elapsed();
@@ -166,13 +190,13 @@ impl FarRank {
         elapsed
     }
 
-    /// Updates words of all ranks, until everybody's are done.
+    /// Updates words of all ranks, or reads them, until everybody's are done.
     fn update(&mut self, task: FarTask, count: u64) {
-        let Self { endpoint, world, table, stream, indices, .. } = self;
-        let (there, me, before) = ("nobody is lost", endpoint.rank(), bytes_sent(endpoint));
+        let Self { endpoint, world, table, stream, indices, out, .. } = self;
+        let (there, me, before) = ("nobody is lost", endpoint.rank(), sent(endpoint));
         let (mut left, mut far, len) = (count, 0, table.distribution().len());
         while left > 0 {
-            let batch = left.min(BATCH as u64);
+            let batch = left.min(AT_ONCE as u64);
             left -= batch;
             indices.clear();
             indices.extend((0..batch).map(|_| {
@@ -183,6 +207,10 @@ impl FarRank {
             far += indices.iter().filter(|index| owner(index) != me).count() as u64;
             match task {
                 FarTask::Histogram => table.batch_add(endpoint, indices, 1).expect(there),
+                FarTask::IndexGather => {
+                    table.batch_load(endpoint, indices, &mut out[..indices.len()]).expect(there);
+                    black_box(&mut *out);
+                }
                 _ => {
                     let items = indices.iter().map(|index| (owner(index), *index));
                     endpoint.push_all(self.updates, items).expect(there);
@@ -193,15 +221,27 @@ impl FarRank {
             endpoint.done(self.updates).expect(there);
         }
         world.barrier(endpoint).expect(there);
-        let sent = &mut self.sent[usize::from(task == FarTask::Histogram)];
-        *sent = (sent.0 + far, sent.1 + bytes_sent(endpoint) - before);
+        let (after, sent) = (sent(endpoint), &mut self.sent[kind(task)]);
+        sent.operations += far;
+        sent.payloads += after.payloads - before.payloads;
+        sent.datagrams += after.datagrams - before.datagrams;
     }
 }
 
-/// Bytes of the payloads of all requests.
-fn bytes_sent(endpoint: &Endpoint<Udp, State>) -> u64 {
+/// The place of a task's counts.
+fn kind(task: FarTask) -> usize {
+    match task {
+        FarTask::Histogram => 1,
+        FarTask::IndexGather => 2,
+        _ => 0,
+    }
+}
+
+/// What an endpoint has sent so far.
+fn sent(endpoint: &Endpoint<Udp, State>) -> Sent {
     let statistics = endpoint.statistics();
-    Category::ALL.into_iter().map(|category| statistics.requests_sent(category).bytes).sum()
+    let payloads = Category::ALL.into_iter().map(|category| statistics.requests_sent(category).bytes).sum();
+    Sent { operations: 0, payloads, datagrams: endpoint.transport().counters().sent_bytes }
 }
 
 /// A task and how many iterations of it.
@@ -234,12 +274,17 @@ impl FarCrew {
     }
 
     fn end(self) {
-        let [random_access, histogram] = self.rank.sent;
-        if random_access.0 > 0 && histogram.0 > 0 {
-            let each = |(updates, bytes): (u64, u64)| bytes as f64 / updates as f64;
-            let [a, b] = [each(random_access), each(histogram)];
+        let all = ["RandomAccess, aggregated", "histogram", "index gather"].into_iter().zip(self.rank.sent);
+        let all: Vec<_> = all.filter(|(_, sent)| sent.operations > 0).collect();
+        for (name, sent) in &all {
+            let each = |bytes: u64| bytes as f64 / sent.operations as f64;
+            let first = all.first().map(|(_, first)| first.datagrams as f64 / first.operations as f64);
             println!(
-                "over UDP: {a:.2} bytes sent for each remote update of RandomAccess, {b:.2} of the histogram"
+                "over UDP, {name}: for each operation on a remote word a rank sends {:.2} bytes of datagrams \
+                 ({:.2} of payloads of requests), {:.2} x the operations of the first for each byte",
+                each(sent.datagrams),
+                each(sent.payloads),
+                first.unwrap_or(1.0) / each(sent.datagrams)
             );
         }
         for (orders, thread) in self.threads {

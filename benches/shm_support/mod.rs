@@ -96,8 +96,10 @@ fn measure_active_messages(bench: &mut Bench<'_>) {
 fn measure_pgas(bench: &mut Bench<'_>) {
     let words = table_words(bench.mode());
     all(bench, &mut Crew::start(WorldPlan::new(2).with_table(words).with_pgas()), &pgas_cases::pair());
-    let few = WorldPlan::new(8).with_table(1 << 12).with_pgas();
-    all(bench, &mut Crew::start(few), &pgas_cases::eight());
+    for (ranks, cases) in [(4, pgas_cases::four()), (8, pgas_cases::eight())] {
+        let few = WorldPlan::new(ranks).with_table(1 << 12).with_pgas();
+        all(bench, &mut Crew::start(few), &cases);
+    }
     all(bench, &mut Crew::start(WorldPlan::new(2)), &pgas_cases::far());
     far::end();
 }

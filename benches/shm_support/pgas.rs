@@ -15,33 +15,36 @@ use active_messages::{Endpoint, Handlers, Rank};
 use lab::random_access::hpcc;
 use serde::{Deserialize, Serialize};
 
+use super::mapping::LINE_BYTES;
 use super::table::BATCH;
 
-/// Segment bytes beside the table, for puts and gets.
-const SPARE: usize = 4 << 20;
+/// Segment bytes beside the table, and bytes of memory that is no segment: puts and gets go round in them.
+pub(crate) const SPARE: usize = 4 << 20;
+/// Words of a cache line.
+const LINE: usize = LINE_BYTES / 8;
 
 /// What is measured among all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PgasTask {
     /// Values of eight bytes stored in another rank's segment.
-    Put,
+    Put(Places),
     /// Values of eight bytes loaded from another rank's segment.
-    Get,
-    /// Blocks stored in another rank's segment.
-    PutBlock {
-        /// Bytes of each.
-        bytes: usize,
-    },
+    Get(Places),
+    /// Blocks stored in another rank's segment, out of memory in which the places are the same.
+    PutBlock(Places),
     /// Barriers of the world.
     Barrier,
     /// Sums of one number of each rank.
     Allreduce,
-    /// Blocks of rank 0 for everyone.
+    /// A few bytes of one rank after the other for everyone.
+    BroadcastSmall,
+    /// A block of one rank after the other for everyone, which it has just written. The time is that of the
+    /// operation, until all have the block.
     Broadcast {
         /// Bytes of each.
         bytes: usize,
     },
-    /// A block of every rank for everyone.
+    /// A part of every rank for everyone, which it has just written, timed like [`Self::Broadcast`].
     Allgather {
         /// Bytes of all of them together.
         bytes: usize,
@@ -50,6 +53,22 @@ pub(crate) enum PgasTask {
     Histogram,
     /// Random elements of an array, iterations counted per rank.
     IndexGather,
+}
+
+/// Places in a segment that are used one after the other, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Places {
+    /// Bytes from one to the next.
+    pub(crate) step: usize,
+    /// Bytes of all, at most [`SPARE`].
+    pub(crate) span: usize,
+}
+
+impl Places {
+    /// The byte where place number `index` begins.
+    fn at(self, index: u64) -> usize {
+        (index % (self.span / self.step) as u64) as usize * self.step
+    }
 }
 
 /// One rank.
@@ -77,7 +96,7 @@ impl PgasRank {
         let shape = Distribution::block([words * u64::from(ranks)], ranks).expect("a power of two");
         let table = GlobalArray::new(&mut endpoint, shape).expect("the segment has room");
         let stream = hpcc::starts(4 * i64::from(rank) * words as i64);
-        let (block, all, indices) = (vec![1; SPARE / 16], vec![0; SPARE / 16], Vec::with_capacity(BATCH));
+        let (block, all, indices) = (vec![1; SPARE / 8], vec![0; SPARE / 8], Vec::with_capacity(BATCH));
         Self { endpoint, world, table, block, all, indices, stream }
     }
 
@@ -91,12 +110,15 @@ impl PgasRank {
         self.meet();
         let start = Instant::now();
         match task {
-            PgasTask::Put | PgasTask::Get | PgasTask::PutBlock { .. } if self.endpoint.rank() != Rank(0) => {}
-            PgasTask::Put => self.puts(iterations),
-            PgasTask::Get => self.gets(iterations),
-            PgasTask::PutBlock { bytes } => self.blocks(bytes, iterations),
+            PgasTask::Put(_) | PgasTask::Get(_) | PgasTask::PutBlock(_) if self.endpoint.rank() != Rank(0) => {}
+            PgasTask::Put(places) => self.puts(places, iterations),
+            PgasTask::Get(places) => self.gets(places, iterations),
+            PgasTask::PutBlock(places) => self.blocks(places, iterations),
             PgasTask::Histogram => self.batches(iterations, true),
             PgasTask::IndexGather => self.batches(iterations, false),
+            PgasTask::Broadcast { bytes } => return self.give(bytes, false, iterations),
+            PgasTask::Allgather { bytes } => return self.give(bytes, true, iterations),
+            PgasTask::BroadcastSmall => (0..iterations).for_each(|turn| self.broadcast_small(turn)),
             collective => (0..iterations).for_each(|_| self.together(collective)),
         }
         if matches!(task, PgasTask::Histogram | PgasTask::IndexGather) {
@@ -109,49 +131,80 @@ impl PgasRank {
         self.world.barrier(&mut self.endpoint).expect("nobody is lost");
     }
 
-    /// The last bytes of rank 1's segment, which nothing else uses.
-    fn spare(&self, index: u64) -> GlobalPtr<u64> {
+    /// A place in rank 1's segment behind the table.
+    fn spare(&self, at: usize) -> GlobalPtr<u64> {
         let end = self.endpoint.segment_len(Rank(1)).expect("there are two ranks");
-        GlobalPtr::new(Rank(1), end - (SPARE / 2) as u64 + 8 * (index % (SPARE / 16) as u64))
+        GlobalPtr::new(Rank(1), end - SPARE as u64 + at as u64)
     }
 
-    fn puts(&mut self, count: u64) {
+    fn puts(&mut self, places: Places, count: u64) {
         for index in 0..count {
-            let to = self.spare(index);
+            let to = self.spare(places.at(index));
             self.endpoint.put_value(to, index).expect("the place is inside");
         }
     }
 
-    fn gets(&mut self, count: u64) {
+    fn gets(&mut self, places: Places, count: u64) {
         for index in 0..count {
-            let from = self.spare(index);
+            let from = self.spare(places.at(index));
             black_box(self.endpoint.get_value(from).expect("the place is inside"));
         }
     }
 
-    fn blocks(&mut self, bytes: usize, count: u64) {
-        for _ in 0..count {
-            let to = self.spare(0).slice(bytes as u64 / 8);
-            self.endpoint.put_slice(to, &self.block[..bytes / 8]).expect("the place is inside");
+    fn blocks(&mut self, places: Places, count: u64) {
+        let words = places.step / 8;
+        for index in 0..count {
+            let at = places.at(index);
+            let from = &self.block[at / 8..][..words];
+            self.endpoint.put_slice(self.spare(at).slice(words as u64), from).expect("the place is inside");
         }
     }
 
     fn together(&mut self, task: PgasTask) {
-        let Self { endpoint, world, block, all, .. } = self;
-        let ranks = world.size() as usize;
+        let Self { endpoint, world, .. } = self;
         let done = match task {
             PgasTask::Barrier => world.barrier(endpoint),
             PgasTask::Allreduce => world.allreduce_one(endpoint, 1.0_f64, Sum).map(|sum| {
                 black_box(sum);
             }),
-            PgasTask::Broadcast { bytes } => world.broadcast(endpoint, 0, &mut block[..bytes / 8]),
-            PgasTask::Allgather { bytes } => {
-                let own = bytes / 8 / ranks;
-                world.allgather(endpoint, &block[..own], &mut all[..own * ranks])
-            }
             other => unreachable!("{other:?} is no collective operation"),
         };
         done.expect("nobody is lost");
+    }
+
+    fn broadcast_small(&mut self, turn: u64) {
+        let (root, mut given) = ((turn % u64::from(self.world.size())) as u32, [turn]);
+        self.world.broadcast(&mut self.endpoint, root, &mut given).expect("nobody is lost");
+        black_box(given);
+    }
+
+    /// Ranks take turns to give a block, or all give a part of one. Who gives has just written every line.
+    fn give(&mut self, bytes: usize, all_give: bool, turns: u64) -> Duration {
+        let (words, ranks, me) = (bytes / 8, self.world.size() as usize, self.world.me() as usize);
+        let mut took = Duration::ZERO;
+        for turn in 0..turns {
+            let root = (turn % ranks as u64) as usize;
+            let own = if all_give { words / ranks } else { words };
+            if all_give || root == me {
+                self.block[..own].chunks_mut(LINE).for_each(|line| line[0] = turn);
+                black_box(&mut self.block);
+            }
+            self.meet();
+            let start = Instant::now();
+            let Self { endpoint, world, block, all, .. } = self;
+            let (block, all) = (&mut block[..own], &mut all[..own * if all_give { ranks } else { 1 }]);
+            let done = match all_give {
+                true => world.allgather(endpoint, block, all),
+                false if root == me => world.broadcast(endpoint, root as u32, block),
+                false => world.broadcast(endpoint, root as u32, all),
+            };
+            done.expect("nobody is lost");
+            self.meet();
+            took += start.elapsed();
+            let got = if all_give || root != me { &self.all } else { &self.block };
+            assert!([0, words - LINE].iter().all(|at| got[*at] == turn), "what was given has come");
+        }
+        took
     }
 
     fn batches(&mut self, count: u64, add: bool) {

@@ -7,11 +7,14 @@ use lab::bench::summary::{Bar, Summary, Unit};
 
 use super::case::Case;
 use super::far::{BLOCK, FarTask};
-use super::pgas::PgasTask;
+use super::mapping::LINE_BYTES;
+use super::pgas::{PgasTask, Places, SPARE};
 use super::raw::RawTask;
 use super::world::Task;
 
 const MIB: usize = 1 << 20;
+/// Every line of what the raw stores and loads go round in.
+const LINES: Places = Places { step: LINE_BYTES, span: SPARE };
 const LINE: &str = "payload ping-pong";
 
 /// Two ranks.
@@ -20,25 +23,50 @@ pub(crate) fn pair() -> Vec<Case> {
         Case::new(name, Unit::Microseconds, task, 1.0).beside(LINE, RawTask::Line { pause: false }, 1.0)
     };
     let word = |name, task| Case::new(name, Unit::Nanoseconds, task, 1.0);
-    let bulk = |name, task| {
-        let copy = RawTask::Put { bytes: MIB };
-        Case::new(name, Unit::GigabytesPerSecond, task, MIB as f64).beside("memcpy", copy, MIB as f64)
-    };
+    let bulk = |name, task| Case::new(name, Unit::GigabytesPerSecond, task, MIB as f64);
     let table = |name, task, add| {
         Case::new(name, Unit::Gups, task, 2.0).beside("direct table", Task::TableBatches { add }, 2.0)
     };
     vec![
-        word("put of a value", PgasTask::Put).beside("store", RawTask::Put { bytes: 8 }, 1.0),
-        word("get of a value", PgasTask::Get).beside("load", RawTask::Get { bytes: 8 }, 1.0),
-        bulk("put of 1 MiB", PgasTask::PutBlock { bytes: MIB }).bar(Bar::RatioAtLeast(0.95)),
+        word("put of a value", PgasTask::Put(LINES)).beside("store", RawTask::Put { bytes: 8 }, 1.0),
+        word("get of a value", PgasTask::Get(LINES)).beside("load", RawTask::Get { bytes: 8 }, 1.0),
+        Case::new(
+            "memcpy of 1 MiB in the cache",
+            Unit::GigabytesPerSecond,
+            RawTask::CopyInCache { bytes: MIB },
+            MIB as f64,
+        ),
+        bulk("put of 1 MiB", PgasTask::PutBlock(Places { step: MIB, span: SPARE }))
+            .beside("memcpy", RawTask::PutAfresh { bytes: MIB }, MIB as f64)
+            .bar(Bar::RatioAtLeast(0.95)),
         trip("barrier, 2 ranks", PgasTask::Barrier).bar(Bar::RatioAtMost(1.5)),
         trip("allreduce of a number, 2 ranks", PgasTask::Allreduce).bar(Bar::RatioAtMost(2.0)),
-        trip("broadcast of 8 B, 2 ranks", PgasTask::Broadcast { bytes: 8 }),
-        bulk("broadcast of 1 MiB, 2 ranks", PgasTask::Broadcast { bytes: MIB }).bar(Bar::RatioAtLeast(0.8)),
-        bulk("allgather of 1 MiB, 2 ranks", PgasTask::Allgather { bytes: MIB }).bar(Bar::RatioAtLeast(0.8)),
+        Case::new("broadcast of 8 B, 2 ranks", Unit::Microseconds, PgasTask::BroadcastSmall, 1.0).beside(
+            "payload one way",
+            RawTask::Line { pause: false },
+            2.0,
+        ),
+        given("broadcast of 1 MiB, 2 ranks", false).bar(Bar::RatioAtLeast(0.8)),
+        given("allgather of 1 MiB, 2 ranks", true).bar(Bar::RatioAtLeast(0.8)),
         table("histogram", PgasTask::Histogram, true).bar(Bar::RatioAtLeast(0.9)),
         table("index gather", PgasTask::IndexGather, false).bar(Bar::RatioAtLeast(0.9)),
     ]
+}
+
+/// What others have just written, for everyone: beside copies out of memory that they share.
+fn given(name: &str, all: bool) -> Case {
+    let task = if all { PgasTask::Allgather { bytes: MIB } } else { PgasTask::Broadcast { bytes: MIB } };
+    let copy = RawTask::Give { bytes: MIB, all };
+    Case::new(name, Unit::GigabytesPerSecond, task, MIB as f64).beside(
+        "memcpy between processes",
+        copy,
+        MIB as f64,
+    )
+}
+
+/// Four ranks on however few CPUs there are.
+pub(crate) fn four() -> Vec<Case> {
+    vec![given("broadcast of 1 MiB, 4 ranks", false), given("allgather of 1 MiB, 4 ranks", true)]
 }
 
 /// Eight ranks on however few CPUs there are.
@@ -64,6 +92,11 @@ pub(crate) fn far() -> Vec<Case> {
         // One and a half times what GASNet-EX takes for two rounds of 9.2 us.
         us("barrier, 4 ranks, UDP", FarTask::Barrier { ranks: 4 }).bar(Bar::ValueAtMost(27.6)),
         histogram.beside("RandomAccess, aggregated", FarTask::RandomAccess, 2.0),
+        Case::new("index gather, UDP", Unit::Gups, FarTask::IndexGather, 2.0).beside(
+            "RandomAccess, aggregated",
+            FarTask::RandomAccess,
+            2.0,
+        ),
     ]
 }
 

@@ -60,6 +60,24 @@ pub(crate) enum RawTask {
         /// Bytes of each.
         bytes: usize,
     },
+    /// Copies into the mapping out of memory that goes round, too, so that neither end is in a cache.
+    PutAfresh {
+        /// Bytes of each.
+        bytes: usize,
+    },
+    /// Copies from one place to another, which stay in the cache.
+    CopyInCache {
+        /// Bytes of each.
+        bytes: usize,
+    },
+    /// What one rank, or each, has just written into its part of the mapping is copied out by all others, until
+    /// they have it. Ranks take turns to give. The time is that of the copies alone.
+    Give {
+        /// Bytes that each rank gets.
+        bytes: usize,
+        /// Whether every rank gives an equal part of them.
+        all: bool,
+    },
 }
 
 /// One rank's view of the shared arena.
@@ -80,13 +98,13 @@ impl Arena {
     /// Does this rank's part of `task` and returns its time.
     pub(crate) fn perform(&mut self, task: RawTask, iterations: u64) -> Duration {
         if self.rank == 0 {
-            self.clear(self.memory.lines(PING, 32));
+            self.clear(self.memory.lines(PING, 8 * self.ranks.max(4)));
             if matches!(task, RawTask::Ring(_)) {
                 self.clear(self.memory.lines(RING, ring::SLOTS));
             }
         }
         self.barrier();
-        if self.rank > 1 {
+        if self.rank > 1 && !matches!(task, RawTask::Give { .. }) {
             return Duration::ZERO;
         }
         match task {
@@ -98,6 +116,9 @@ impl Arena {
             RawTask::Copy { bytes, span, out } => self.copy_blocks(bytes, span, out, iterations),
             RawTask::Put { bytes } => self.put(bytes, iterations),
             RawTask::Get { bytes } => self.get(bytes, iterations),
+            RawTask::PutAfresh { bytes } => self.put_afresh(bytes, iterations),
+            RawTask::CopyInCache { bytes } => self.copy_in_cache(bytes, iterations),
+            RawTask::Give { bytes, all } => self.give(bytes, all, iterations),
         }
     }
 
@@ -269,6 +290,66 @@ impl Arena {
             black_box(&private);
         }
         start.elapsed()
+    }
+
+    fn put_afresh(&self, bytes: usize, blocks: u64) -> Duration {
+        let private = vec![0x5a_u8; BULK_BYTES];
+        let blocks = if self.rank == 0 { blocks } else { 0 };
+        let start = Instant::now();
+        for block in 0..blocks {
+            let at = place(block, bytes);
+            self.memory.copy_in(at, &private[at - BULK..][..bytes]);
+        }
+        start.elapsed()
+    }
+
+    fn copy_in_cache(&self, bytes: usize, blocks: u64) -> Duration {
+        let (from, mut to) = (vec![0x5a_u8; bytes], vec![0_u8; bytes]);
+        let blocks = if self.rank == 0 { blocks } else { 0 };
+        let start = Instant::now();
+        for _ in 0..blocks {
+            to.copy_from_slice(black_box(&from));
+            black_box(&mut to);
+        }
+        start.elapsed()
+    }
+
+    fn give(&self, bytes: usize, all: bool, turns: u64) -> Duration {
+        let part = if all { bytes / self.ranks } else { bytes };
+        assert!(part * self.ranks <= BULK_BYTES && part.is_multiple_of(LINE_BYTES), "{part} bytes of each rank");
+        let given = |rank: usize| BULK + rank * part;
+        let mut private = vec![0_u8; bytes];
+        let mut took = Duration::ZERO;
+        for turn in 0..turns {
+            let root = (turn % self.ranks as u64) as usize;
+            if all || root == self.rank {
+                let lines = self.memory.lines(given(self.rank), part / LINE_BYTES);
+                lines.iter().for_each(|line| line.0[0].store(turn, Relaxed));
+            }
+            self.meet(2 * turn + 1);
+            let start = Instant::now();
+            if all {
+                for (rank, out) in private.chunks_mut(part).enumerate() {
+                    self.memory.copy_out(given(rank), out);
+                }
+            } else if root != self.rank {
+                self.memory.copy_out(given(root), &mut private);
+            }
+            black_box(&mut private);
+            self.meet(2 * turn + 2);
+            took += start.elapsed();
+        }
+        took
+    }
+
+    /// Waits until every rank has come to this round of a task, by lines that the task began with as zeros.
+    fn meet(&self, round: u64) {
+        let lines = self.memory.lines(PING, 8 * self.ranks);
+        // Release: pairs with the Acquire below on every other rank.
+        lines[8 * self.rank].0[0].store(round, Release);
+        for other in 0..self.ranks {
+            wait(|| lines[8 * other].0[0].load(Acquire) >= round);
+        }
     }
 }
 
