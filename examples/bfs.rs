@@ -138,10 +138,9 @@ fn main() -> std::process::ExitCode {
     let scale = flags.value("--scale", "N", 16, "binary logarithm of the number of vertices");
     let edge_factor = flags.value("--edge-factor", "N", 16, "edges for each vertex");
     let roots = flags.value("--roots", "N", 4, "searches");
-    flags.require(
-        (1..32).contains(&scale) && flags.ranks() <= 1 << scale.min(31),
-        "--scale is from 1 to 31, with a vertex for each rank",
-    );
+    let fits = (1..32).contains(&scale) && flags.ranks() <= 1 << scale.min(31);
+    flags.require(fits, "--scale is from 1 to 31, with a vertex for each rank");
+    flags.require(edge_factor > 0 && roots > 0, "--edge-factor and --roots are at least 1");
     let beside = flags
         .switch("--beside", "search sequentially, too, on one rank and without messages, and print the ratio");
     let json = flags.json();

@@ -126,9 +126,21 @@ impl Flags {
 
     /// What is wrong, help being wanted aside.
     fn fault(&self) -> Option<String> {
-        let unexpected =
-            || self.rest.first().map(|arg| format!("unexpected argument '{arg}'; --help lists the options"));
+        let unexpected = || {
+            let arg = self.rest.first()?;
+            let meant = self.meant(arg).map_or(String::new(), |flag| format!("; did you mean {flag}?"));
+            Some(format!("unexpected argument '{arg}'{meant}; --help lists the options"))
+        };
         self.wrong.clone().or_else(unexpected)
+    }
+
+    /// The flag that an argument begins like, or that begins like it.
+    fn meant(&self, arg: &str) -> Option<&str> {
+        let arg = arg.split_once('=').map_or(arg, |(flag, _)| flag);
+        let known =
+            HELP.split_whitespace().chain(self.help.split_whitespace()).filter(|word| word.starts_with("--"));
+        let mut alike = known.filter(|flag| flag.starts_with(arg) || arg.starts_with(*flag));
+        alike.next().filter(|_| arg.len() > 3)
     }
 
     /// Runs the program, unless its flags are wrong or help is wanted. Returns its exit code as
@@ -169,7 +181,9 @@ mod tests {
             (&["--size"][..], "--size needs a value"),
             (&["--size", "many"], "--size many"),
             (&["--size", "-1"], "--size -1"),
-            (&["--sizes", "1"], "unexpected argument '--sizes'"),
+            (&["--sizes", "1"], "unexpected argument '--sizes'; did you mean --size?"),
+            (&["--rank=1"], "unexpected argument '--rank=1'; did you mean --ranks?"),
+            (&["--", "1"], "unexpected argument '--'; --help"),
             (&["--backend", "tcp"], "no backend 'tcp'"),
         ] {
             let mut flags = flags(args);

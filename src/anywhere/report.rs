@@ -102,14 +102,14 @@ impl Report {
     /// The report as a table.
     pub fn table(&self) -> String {
         let mut table = String::new();
+        let width = self.fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         for (name, value) in &self.fields {
             let value = match value {
                 Value::Text(text) => text.clone(),
-                Value::Number(number) if *number >= 1e6 => format!("{:.3} M", number / 1e6),
-                Value::Number(number) => number.to_string(),
+                Value::Number(number) => readable(*number),
             };
             // Writing to a string does not fail.
-            let _ = writeln!(table, "{name:>12}  {value}");
+            let _ = writeln!(table, "{name:>width$}  {value}");
         }
         table
     }
@@ -128,6 +128,17 @@ impl Report {
     }
 }
 
+/// A number as a reader wants it: whole, or with about four digits.
+fn readable(number: f64) -> String {
+    match number.abs() {
+        1e6.. => format!("{:.3} M", number / 1e6),
+        _ if number.fract() == 0.0 => number.to_string(),
+        1e3.. => format!("{number:.0}"),
+        1e-3.. => format!("{number:.4}"),
+        _ => format!("{number:.3e}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +152,8 @@ mod tests {
             wrong.json().contains(r#""program":"a \"b\"","ranks":1"#) && wrong.json().contains(r#""errors":3"#)
         );
         assert_eq!(wrong.print(true).unwrap_err().to_string(), "the answer is wrong: 3 errors");
+        let numbers = [2.5e6, 7.0, 1234.5, 1.518703, 1.13e-9, 0.0].map(readable);
+        assert_eq!(numbers, ["2.500 M", "7", "1234", "1.5187", "1.130e-9", "0"]);
         // Nothing is divided by no time.
         assert!(Report::new("x", 1, Span::ZERO).work(1.0, "u").json().contains(r#""rate":null"#));
     }
