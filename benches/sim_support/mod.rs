@@ -5,6 +5,7 @@ pub(crate) mod collectives;
 pub(crate) mod engine;
 pub(crate) mod extoll;
 pub(crate) mod fabric;
+pub(crate) mod many;
 pub(crate) mod measure;
 pub(crate) mod picture;
 pub(crate) mod portals;

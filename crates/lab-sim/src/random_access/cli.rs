@@ -67,8 +67,22 @@ impl Cli {
         if ranks > limit {
             return fail(format!("{ranks} ranks are more than this backend's {limit}"));
         }
+        let table = 8_u64 << self.options.log2_table >> 20;
+        if let Some(available) = available_mib().filter(|available| table > *available) {
+            return fail(format!(
+                "a table of 2^{} words takes {table} MiB, and {available} MiB are available: ask for a smaller --log2-table",
+                self.options.log2_table
+            ));
+        }
         self.options.check(ranks).or_else(fail)
     }
+}
+
+/// Memory that this system can still give, in MiB, if it tells.
+fn available_mib() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()? >> 10)
 }
 
 /// What is simulated.
@@ -236,6 +250,7 @@ mod tests {
             (&["--backend", "sci", "--conduit", "pscom"], "--conduit means nothing to --backend sci"),
             (&["--backend", "extoll", "--flow", "bank"], "--flow means nothing to --backend extoll"),
             (&["--backend", "exanet", "--flow", "bank"], "--flow means nothing to --backend exanet"),
+            (&["--log2-table", "40"], "a table of 2^40 words takes 8388608 MiB"),
             (&["extra"], "extra"),
         ] {
             let error = parse(arguments).expect_err("wrong");

@@ -68,6 +68,7 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
     for (arguments, part) in [
         (&["--frobnicate"][..], "--frobnicate"),
         (&["--ranks", "9", "--log2-table", "3"], "9 ranks cannot share a table of 8 words"),
+        (&["--log2-table", "40"], "ask for a smaller --log2-table"),
         (&["--topology", "star:4"], "'star:4'"),
         (&["--ranks", "9", "--ranks-per-node", "2", "--topology", "ring:4"], "ranks is 9"),
         (&["--loss", "2"], "loss"),

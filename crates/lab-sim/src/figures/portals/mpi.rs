@@ -5,7 +5,7 @@
 //! its sender and out of a receive buffer by its receiver, and what an MPI library's own matching costs is not in
 //! it. A put of the conduit over MPI is a message that is answered, with the conduit's own overhead at either end.
 
-use super::sources::{BESIDE_MPI, TWICE};
+use super::sources::{BESIDE_MPI, OVER_MESSAGES};
 use super::{Context, pairs};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use crate::figures::report::{Failure, Part};
@@ -86,9 +86,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
         ratios.fold(f64::INFINITY, f64::min)
     };
     let lines = vec![
-        TWICE.at_least("put of 1 B, over two-sided / Portals", "", 1.8, puts_over[0].1 / puts[0].1),
+        OVER_MESSAGES.at_least("put of 1 B, over two-sided / Portals", "", 1.8, puts_over[0].1 / puts[0].1),
         BESIDE_MPI.at_least("put, two-sided with answer / Portals, smallest", "", 1.0, least(&messages)),
-        BESIDE_MPI.at_least("put, over two-sided / Portals, smallest", "", 1.0, least(&puts_over)),
+        OVER_MESSAGES.at_least("put, over two-sided / Portals, smallest", "", 1.0, least(&puts_over)),
     ];
     let notes = vec![format!(
         "a message of 1 B and its answer take {:.1} us: the conduit answers each by itself, and the interface has a gap \

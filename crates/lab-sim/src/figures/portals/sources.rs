@@ -34,11 +34,23 @@ pub(super) static AHEAD: Group = Group {
 };
 
 pub(super) static BESIDE_MPI: Group = Group {
-    sentence: "a put is faster than a raw MPI ping with its acknowledgement, and than the conduit on MPI; MPI \
-               simulated as two-sided messages over the conduit",
+    sentence: "a put is faster than a raw MPI ping with its acknowledgement; MPI simulated as two-sided messages \
+               over the conduit",
     rule: "read as: at every size of the plot",
     ..CLAIM
 };
+
+/// No claim of the paper is judged by it: how a put over messages is put together was settled when the first
+/// result was known.
+pub(super) static OVER_MESSAGES: Group = Group {
+    source: Source { document: "this project", place: "docs/reproduction.md, Portals" },
+    sentence: "a put over two-sided messages is a message that is answered, with the conduit's overhead at either \
+               end; the paper's about two times is of MPI",
+    rule: "the bar of the paper's sentence; what a put over messages is was settled after a first result",
+    ..MODEL_BAR
+};
+
+const MODEL_BAR: Group = Group { tolerance: Tolerance::Absolute(0.0), ..MODEL };
 
 pub(super) static LATENCY_AXIS: Group = Group {
     sentence: "the axis of the plot ends at 30 us",
