@@ -3,8 +3,8 @@
 //! A short message cuts into a train that another sender has on a link. It must not overtake a train that its own
 //! sender has sent before it: the two travel in one order of packets. So packets of a pair and channel are handed
 //! to their destination in the order in which they set out, whenever they come. Packets of one piece keep their
-//! order by themselves, since links, ports and stages serve them in turn. So only a train is looked up here, and what
-//! sets out behind one, as long as any of them is under way.
+//! order by themselves, since links, ports and stages serve them in turn. So only a train is looked up here, and
+//! what sets out behind one, as long as any of them is under way.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -70,7 +70,8 @@ impl Cli {
         let table = 8_u64 << self.options.log2_table >> 20;
         if let Some(available) = available_mib().filter(|available| table > *available) {
             return fail(format!(
-                "a table of 2^{} words takes {table} MiB, and {available} MiB are available: ask for a smaller --log2-table",
+                "a table of 2^{} words takes {table} MiB, and {available} MiB are available: ask for a smaller \
+                 --log2-table",
                 self.options.log2_table
             ));
         }
