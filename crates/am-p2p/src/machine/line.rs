@@ -119,8 +119,13 @@ impl Line {
         if index >= self.places.len() {
             self.grow();
         }
+        // As many numbers as there are places, or more, would have two receives at the first one's place.
+        if number.wrapping_sub(self.first) as usize >= PLACES {
+            self.skip();
+        }
+        let full = number.wrapping_sub(self.first) as usize >= PLACES;
         let place = &mut self.places[index];
-        if place.stage != Stage::Unused {
+        if full || place.stage != Stage::Unused {
             self.step_over();
             return None;
         }
@@ -387,6 +392,27 @@ mod tests {
         assert_eq!(receive(&mut play, old), Some(9));
         // All but those whose place was kept.
         assert_eq!(in_line, 2 * PLACES - 2);
+    }
+
+    /// A place that was left early is not taken again while an earlier receive waits.
+    #[test]
+    fn places_left_early_keep_the_order() {
+        let mut play = Play::pair(1 << 20);
+        let [first, early, third] = [1, 2, 1].map(|tag| play.post_one(tag, 10));
+        for (tag, key) in [(2, early), (1, first)] {
+            play.send_one(tag, 0);
+            play.settle();
+            assert_eq!(receive(&mut play, key), Some(0));
+        }
+        let later: Vec<Key> = (0..PLACES).map(|_| play.post_one(1, 10)).collect();
+        play.send_one(1, 7);
+        play.settle();
+        assert_eq!((receive(&mut play, third), receive(&mut play, later[PLACES - 2])), (Some(7), None));
+        for (number, key) in later.into_iter().enumerate() {
+            play.send_one(1, number % 11);
+            play.settle();
+            assert_eq!(receive(&mut play, key), Some(number as u64 % 11));
+        }
     }
 
     /// A message that comes for a receive far behind in the line, or that is not sent eagerly, finds it.
