@@ -484,6 +484,8 @@ impl<M: Callable> Call<M> {
         if waker.is_some_and(|waker| self.shared.bell.is_polled(self.made_in, waker)) {
             return None;
         }
+        // Whoever else polls it in between may be the one that waits then.
+        self.made_in = 0;
         let polled = self.shared.table().poll(key, waker);
         let Polled::Ready((outcome, bytes)) = polled else { return None };
         self.key = None;

@@ -5,7 +5,8 @@ use am_async::{CallConfig, CallEndpoint, CallError, Calls, Failure, Methods, Ref
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{AttachError, Category, Endpoint, Handlers, LossCause, Rank, Span};
 use std::future::poll_fn;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 #[test]
 fn every_kind_of_method_answers() {
@@ -330,6 +331,20 @@ fn names_are_checked() {
     let (mut methods, _) = methods();
     assert!(methods.function("add", |_, _, ()| Ok::<(), Failure>(())).is_err());
     assert!(methods.function("", |_, _, ()| Ok::<(), Failure>(())).is_err());
+}
+
+/// A call that somebody else has polled in between, in the poll in which it was made, wakes the endpoint's future.
+#[test]
+fn calls_wake_who_polled_last() {
+    simple(2, |endpoint, handles| {
+        let answer = endpoint.run(|calls| async move {
+            let mut call = calls.call(Rank(1), handles.later, &(7, 100));
+            let other = Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(other.is_pending());
+            call.await
+        });
+        assert_eq!(answer.unwrap(), Ok(8));
+    });
 }
 
 /// One that yields, as to let others go on, is polled again; nothing else would end the endpoint's sleep.
