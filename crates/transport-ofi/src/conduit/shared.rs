@@ -121,6 +121,8 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         // A panic while it was held was this crate's own; what follows can only be worse without the departure.
         let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         machine.set_time(|| self.clock.now());
+        // A program that does something sleeps no longer, whatever has ended its wait.
+        machine.asleep = false;
         machine
     }
 
@@ -194,8 +196,11 @@ fn help<W: Wire>(machine: &Mutex<Machine<W>>, notices: &Notices, absence: Durati
     while notices.rest(rest) {
         let mut machine = match machine.try_lock() {
             Ok(machine) => machine,
-            // The program is at work.
-            Err(TryLockError::WouldBlock) => continue,
+            // The program is at work. It may have ended this rest, and does so once.
+            Err(TryLockError::WouldBlock) => {
+                rest = Rest::For(absence);
+                continue;
+            }
             // As in `lock`: who waits to be called still has to be.
             Err(TryLockError::Poisoned(machine)) => machine.into_inner(),
         };

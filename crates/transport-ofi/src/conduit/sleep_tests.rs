@@ -120,6 +120,22 @@ fn a_rank_that_waits_sleeps() {
     }
 }
 
+/// A program that computes after a wait is one that the helper looks for.
+#[test]
+fn a_program_that_goes_on_sleeps_no_longer() {
+    let (conduit, _far, seen) = still();
+    let mut conduit = conduit.with_helper(Duration::from_millis(2)).unwrap();
+    wait_for(&mut conduit, Span::from_millis(60));
+    // The wait is over without a poll, as one is that a flag ends; the program sends, and computes.
+    drop(conduit.lock());
+    seen.polls.store(0, SeqCst);
+    while seen.polls.load(SeqCst) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It would say that it leaves.
+    std::mem::forget(conduit);
+}
+
 struct Tell(mpsc::Sender<()>);
 
 impl Wake for Tell {

@@ -62,8 +62,8 @@ impl Backoff {
         self.tries = 0;
     }
 
-    /// Something came that is no message, such as credits or buffers: what a wait for room is about. Where endpoints
-    /// share processors, who waits for others had better leave them these.
+    /// Something came that is no message, such as credits or buffers: what a wait for room is about. Where
+    /// endpoints share processors, who waits for others had better leave them these.
     pub(super) fn reset_where_alone(&mut self) {
         if self.spins != 0 {
             self.reset();
