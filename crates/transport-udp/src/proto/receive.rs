@@ -75,14 +75,14 @@ impl Session {
             Frame::Padding | Frame::Ping => Ok(false),
             Frame::Ack { delay_micros, ranges } => {
                 let Self { recovery, traffic, path, .. } = self;
-                let (delay, before) = (Span::from_micros(delay_micros), recovery.answered());
+                let delay = Span::from_micros(delay_micros);
                 let done = recovery.on_ack(now, delay, ranges.iter(), |outcome, carried| {
                     traffic.settle(shared, path, outcome, carried);
                 });
                 // A sign of life is as old as what it answers: what somebody held back says nothing of the time
                 // since.
                 self.last_heard = self.last_heard.max(recovery.answered());
-                if recovery.answered() > before {
+                if matches!(done, Ok(Some(_))) {
                     self.asked_at = recovery.oldest();
                 }
                 let widest = done.map_err(|_| Untaken::Forbidden)?;
