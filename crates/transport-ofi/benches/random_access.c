@@ -1,7 +1,7 @@
 /* HPCC RandomAccess with buckets as an MPI program, for the comparison with `--example random_access --variant
  * medium` over the same provider. Each rank gathers its updates for each destination and sends them when there
- * are 1024 of them together, the look-ahead that the HPCC rules allow; receives are posted beforehand, and sends
- * overlap with the next updates.
+ * are 1024 / ranks of them, so that at most 1024 wait in all, the look-ahead that the HPCC rules allow; receives
+ * are posted beforehand, and sends overlap with the next updates.
  *
  *   mpicc -O3 -march=native random_access.c -o random_access_mpi
  *   mpirun -n 2 --mca pml ob1 --mca btl tcp,self ./random_access_mpi LOG2_TABLE UPDATES

@@ -42,7 +42,7 @@ struct Card {
 impl fmt::Display for Card {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { provider, medium, window, segment_bytes, remote: Remote { key, base }, name } = self;
-        write!(f, "ofi1 {provider} {medium} {window} {segment_bytes} {key} {base} ")?;
+        write!(f, "ofi2 {provider} {medium} {window} {segment_bytes} {key} {base} ")?;
         name.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -55,7 +55,7 @@ impl FromStr for Card {
             text.and_then(|text| text.parse().ok()).ok_or(())
         }
         let mut words = text.split(' ');
-        if words.next() != Some("ofi1") {
+        if words.next() != Some("ofi2") {
             return Err(());
         }
         let provider = words.next().ok_or(())?.to_owned();
