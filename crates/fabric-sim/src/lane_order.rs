@@ -2,9 +2,7 @@
 //!
 //! A short message cuts into a train that another sender has on a link. It must not overtake a train that its own
 //! sender has sent before it: the two travel in one order of packets. So packets of a pair and channel are handed
-//! to their destination in the order in which they set out, whenever they come. Packets of one piece keep their
-//! order by themselves, since links, ports and stages serve them in turn. So only a train is looked up here, and
-//! what sets out behind one, as long as any of them is under way.
+//! to their destination in the order in which they set out, whenever they come.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -60,19 +58,7 @@ pub(crate) struct LaneOrder {
 }
 
 impl LaneOrder {
-    /// Whether nothing is under way that others must not overtake.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
-    }
-
-    /// Whether something of a lane is under way that others must not overtake.
-    #[inline]
-    pub(crate) fn holds(&self, lane: Lane) -> bool {
-        self.lanes.contains_key(&lane)
-    }
-
-    /// A packet sets out; returns its turn, which is above 0.
+    /// A packet sets out; returns its turn.
     pub(crate) fn set_out(&mut self, index: u32, lane: Lane) -> u64 {
         self.turns += 1;
         let unused = &mut self.unused;
@@ -127,7 +113,6 @@ mod tests {
     #[test]
     fn packets_are_handed_over_in_turn() {
         let mut order = LaneOrder::default();
-        assert!(order.is_empty() && !order.holds(LANE));
         let turns: Vec<u64> = (7..11).map(|index| order.set_out(index, LANE)).collect();
         let beside = order.set_out(11, (0, 1, 1));
         assert!(order.comes(11, (0, 1, 1), beside) && !order.comes(10, LANE, turns[3]));
@@ -138,7 +123,6 @@ mod tests {
         assert_eq!(order.handed_over(8, LANE, turns[1]), Some(10));
         assert!(order.comes(10, LANE, turns[3]));
         assert_eq!((order.handed_over(10, LANE, turns[3]), order.lanes.len()), (None, 1));
-        assert!(!order.holds(LANE) && order.holds((0, 1, 1)) && !order.is_empty());
         assert_eq!(order.handed_over(10, LANE, turns[3]), None, "a copy has no turn of its own");
     }
 }

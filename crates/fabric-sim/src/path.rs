@@ -130,23 +130,18 @@ impl<B: Clone> Core<B> {
     /// A packet sets out: those of its lane come behind it.
     #[inline]
     fn set_out(&mut self, index: u32) {
-        let Some(order) = &self.lane_order else { return };
-        let flight = self.in_flight.path(index);
-        let train = flight.bytes.saturating_add(flight.header) > self.costs.packet;
-        if !train && order.is_empty() {
-            return;
+        if self.lane_order.is_some() {
+            let lane = self.lane(index);
+            let turn = self.lane_order.as_mut().map(|order| order.set_out(index, lane));
+            self.in_flight.path(index).turn = turn.unwrap_or_default();
         }
-        let lane = self.lane(index);
-        let order = self.lane_order.as_mut().filter(|order| train || order.holds(lane));
-        let turn = order.map(|order| order.set_out(index, lane));
-        self.in_flight.path(index).turn = turn.unwrap_or_default();
     }
 
     /// A packet is about to be handed to its destination; whether it is its turn. The next one of its lane, if
     /// that has come, follows.
     #[inline]
     pub(crate) fn hand_over(&mut self, index: u32, now: u64) -> bool {
-        if self.lane_order.is_none() || self.in_flight.path(index).turn == 0 {
+        if self.lane_order.is_none() {
             return true;
         }
         let (lane, turn) = (self.lane(index), self.in_flight.path(index).turn);
@@ -159,7 +154,7 @@ impl<B: Clone> Core<B> {
 
     /// The next packet of a packet's lane need not wait for it any more.
     fn give_way(&mut self, index: u32, now: u64) {
-        if self.lane_order.is_none() || self.in_flight.path(index).turn == 0 {
+        if self.lane_order.is_none() {
             return;
         }
         let (lane, turn) = (self.lane(index), self.in_flight.path(index).turn);
