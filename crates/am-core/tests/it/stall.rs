@@ -15,11 +15,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Reports that endpoints of this process have printed on request, with the threads that they belong to.
 static PRINTED: Mutex<Vec<(ThreadId, StallReport)>> = Mutex::new(Vec::new());
 
+/// No other test requests reports, which all endpoints of the process print, and allocate for.
+pub(crate) fn without_requests() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Collects reports, while no other test requests any.
 fn collect_reports() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
     stall::set_printer(|report| PRINTED.lock().unwrap().push((thread::current().id(), report.clone())));
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    without_requests()
 }
 
 /// The reports that endpoints of a thread have printed.
