@@ -38,7 +38,8 @@ fn play(transport: impl Transport, load: Load) -> u64 {
     match load {
         Load::Neighbours(times) => {
             for time in 1..=u64::from(times) {
-                for apart in APART {
+                // A test's ranks are fewer.
+                for apart in APART.map(|apart| apart % ranks) {
                     send(&mut endpoint, (me + apart) % ranks);
                     send(&mut endpoint, (me + ranks - apart) % ranks);
                 }
