@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -30,6 +31,22 @@ pub struct CountingAllocator;
 /// is the program's allocator.
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
+}
+
+/// Shared by tests that count allocations, taken alone by those that request stall reports.
+static STALL_REQUESTS: RwLock<()> = RwLock::new(());
+
+/// No test of this process that holds [`with_stall_requests`] runs while this guard lives. Tests that count
+/// allocations hold it: a requested [stall report](am_core::stall::request) is printed by every endpoint of the
+/// process, and allocates. Blocks until those tests have ended.
+pub fn without_stall_requests() -> RwLockReadGuard<'static, ()> {
+    STALL_REQUESTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This test alone may request stall reports of the process's endpoints while this guard lives. Blocks until the
+/// tests that hold this or [`without_stall_requests`] have ended.
+pub fn with_stall_requests() -> RwLockWriteGuard<'static, ()> {
+    STALL_REQUESTS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn count() {

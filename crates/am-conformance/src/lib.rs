@@ -43,7 +43,7 @@ mod world;
 
 pub use case::{Buffers, Case, Description, Needs, is_deliberate, judge};
 pub use cases::{all_cases, cases, concrete_cases, descriptions, run_part, threaded_cases};
-pub use counting::{CountingAllocator, allocations};
+pub use counting::{CountingAllocator, allocations, with_stall_requests, without_stall_requests};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use exchange::{Exchange, Heard};
 pub use loopback::{Job, Loopback, NativeLoopback};

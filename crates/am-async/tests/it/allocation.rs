@@ -2,7 +2,7 @@
 
 use crate::support::{Question, attach};
 use am_async::{CallConfig, CallEndpoint, Calls, Failure, Methods};
-use am_conformance::allocations;
+use am_conformance::{allocations, without_stall_requests};
 use am_core::loopback::single;
 use am_core::{Endpoint, Handlers, Rank};
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -12,6 +12,7 @@ use std::fmt;
 
 #[test]
 fn calls_of_one_message_allocate_nothing() {
+    let _undisturbed = without_stall_requests();
     let (mut endpoint, handles) = attach(single(), CallConfig::default());
     let mut some = |count: u64| {
         for number in 0..count {
@@ -77,6 +78,7 @@ impl<'de> Deserialize<'de> for Bytes {
 
 #[test]
 fn long_messages_and_streams_allocate_nothing() {
+    let _undisturbed = without_stall_requests();
     let mut methods = Methods::<()>::new();
     let echo = methods.function("echo", |(), _, bytes: Bytes| Ok::<_, Failure>(bytes)).unwrap();
     let later = methods.asynchronous("later", |_, bytes: Bytes| async { Ok::<_, Failure>(bytes) }).unwrap();

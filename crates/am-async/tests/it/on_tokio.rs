@@ -90,6 +90,7 @@ fn a_dropped_driver_ends_calls() {
 #[test]
 fn a_sleeping_driver_tells_when_asked() {
     static PRINTED: AtomicUsize = AtomicUsize::new(0);
+    let _alone = am_conformance::with_stall_requests();
     let me = std::thread::current().id();
     stall::set_printer(move |_| {
         // Other tests' endpoints tell, too.

@@ -1,8 +1,7 @@
 //! No allocation per message after set-up: sending, serving and answering every kind of message over the loopback
 //! transport, counted by a global allocator per thread.
 
-use crate::stall::without_requests;
-use am_conformance::allocations;
+use am_conformance::{allocations, without_stall_requests};
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{
     Address, Endpoint, Handlers, Payload, PayloadWriter, PendingReply, Rank, Reply, Request, SendError, Token,
@@ -126,7 +125,7 @@ fn exchange((from, table): &mut Rig, (to, theirs): &mut Rig, bytes: &[u8]) {
 
 #[test]
 fn messages_allocate_nothing_after_the_first_round() {
-    let _undisturbed = without_requests();
+    let _undisturbed = without_stall_requests();
     let [mut a, mut b] = pair();
     let bytes = [5; 3000];
     for _ in 0..3 {
@@ -149,7 +148,7 @@ fn messages_allocate_nothing_after_the_first_round() {
 
 #[test]
 fn waiting_and_barriers_allocate_nothing() {
-    let _undisturbed = without_requests();
+    let _undisturbed = without_stall_requests();
     let ranks = network(3, LoopbackConfig::default()).into_iter().map(|transport| {
         std::thread::spawn(move || {
             let (mut endpoint, table) = attach(transport);
@@ -177,7 +176,7 @@ fn waiting_and_barriers_allocate_nothing() {
 
 #[test]
 fn the_counter_counts() {
-    let _undisturbed = without_requests();
+    let _undisturbed = without_stall_requests();
     assert_eq!(allocations_in(|| drop(std::hint::black_box(Box::new(7)))), 1);
     assert_eq!(allocations_in(|| ()), 0);
 }

@@ -1,11 +1,12 @@
 //! What an endpoint that does not get on says about itself: requested reports, time-outs, and how long it has
 //! waited.
 
+use am_conformance::with_stall_requests;
 use am_core::loopback::{Loopback, single};
 use am_core::{
     Endpoint, Handlers, LossCause, PendingReply, Rank, Reply, Request, Span, StallReport, WaitError, stall,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, RwLockWriteGuard};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -15,16 +16,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Reports that endpoints of this process have printed on request, with the threads that they belong to.
 static PRINTED: Mutex<Vec<(ThreadId, StallReport)>> = Mutex::new(Vec::new());
 
-/// No other test requests reports, which all endpoints of the process print, and allocate for.
-pub(crate) fn without_requests() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Collects reports, while no other test requests any.
-fn collect_reports() -> MutexGuard<'static, ()> {
+fn collect_reports() -> RwLockWriteGuard<'static, ()> {
     stall::set_printer(|report| PRINTED.lock().unwrap().push((thread::current().id(), report.clone())));
-    without_requests()
+    with_stall_requests()
 }
 
 /// The reports that endpoints of a thread have printed.

@@ -186,6 +186,7 @@ fn waiting_lets_others_run_and_can_be_cancelled() {
 #[test]
 fn waits_that_stall_tell() {
     static PRINTED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    let _alone = am_conformance::with_stall_requests();
     let me = std::thread::current().id();
     stall::set_printer(move |report| {
         // Other tests' endpoints tell, too.
