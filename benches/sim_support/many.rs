@@ -2,12 +2,8 @@
 //! neighbours, or to ranks drawn at random, as RandomAccess does.
 
 use active_messages::{Address, Endpoint, Handlers, Instant, Payload, Rank, Transport};
-use exanet_sim::{ExanetConfig, conduit as exanet};
-use extoll_sim::ExtollConfig;
-use extoll_sim::conduit::{gasnet, pscom};
-use fabric_sim::{Report, RunError, Topology, splitmix64};
-use machine_sim::{MachineConfig, conduit as machine};
-use portals_sim::{PortalsConfig, conduit as portals};
+use fabric_sim::{Topology, splitmix64};
+use lab_sim::conduits::{Conduit, Program, Room};
 
 use super::measure::{Bench, Counted};
 use lab::bench::command::Mode;
@@ -23,6 +19,14 @@ enum Load {
     Neighbours(u32),
     /// So many to ranks at random.
     Random(u32),
+}
+
+impl Program for Load {
+    type Result = u64;
+
+    fn play<T: Transport>(self, transport: T) -> u64 {
+        play(transport, self)
+    }
 }
 
 /// One rank; returns how many messages it got.
@@ -56,45 +60,21 @@ fn play(transport: impl Transport, load: Load) -> u64 {
     endpoint.finish().expect("all ranks end")
 }
 
-/// A run of so many ranks in a torus with a conduit.
-type Run = fn(u32, Topology, Load) -> Result<Report<u64>, RunError>;
-
-const CONDUITS: [(&str, Run); 5] = [
-    ("gasnet", |ranks, topology, load| {
-        let machine = ExtollConfig::new(ranks, topology);
-        gasnet::run(&machine, &gasnet::GasnetConfig::default(), move |transport| play(transport, load))
-    }),
-    ("pscom", |ranks, topology, load| {
-        let machine = ExtollConfig::new(ranks, topology);
-        pscom::run(&machine, &pscom::PscomConfig::default(), move |transport| play(transport, load))
-    }),
-    ("portals", |ranks, topology, load| {
-        let machine = PortalsConfig::new(ranks, topology);
-        portals::run(&machine, &portals::ConduitConfig::default(), move |transport| play(transport, load))
-    }),
-    ("exanet", |ranks, topology, load| {
-        let machine = ExanetConfig::new(ranks, topology);
-        exanet::run(&machine, &exanet::ConduitConfig::default(), move |transport| play(transport, load))
-    }),
-    ("machine", |ranks, topology, load| {
-        let machine = MachineConfig::new(ranks, topology);
-        machine::run(&machine, &machine::ConduitConfig::default(), move |transport| play(transport, load))
-    }),
-];
-
 /// All figures of a thousand ranks.
 pub(crate) fn measure(bench: &mut Bench<'_>) {
     let (test, dims) = (bench.mode() == Mode::Test, [8, 8, 16]);
     let dims = if test { [4, 4, 4] } else { dims };
     let (ranks, times) = (dims.iter().product(), if test { 2 } else { 100 });
-    for (conduit, run) in CONDUITS {
+    // SCI's command segments of a thousand nodes would fill the memory.
+    for conduit in Conduit::ALL.into_iter().filter(|conduit| *conduit != Conduit::Sci) {
         for (what, load) in [("neighbours", Load::Neighbours(times)), ("random", Load::Random(2 * times))] {
-            let name = format!("many/{conduit}, 1024 ranks, {what}, events");
+            let name = format!("many/{}, 1024 ranks, {what}, events", conduit.name());
             if !bench.wants(&name) {
                 continue;
             }
             let play = || {
-                let report = run(ranks, Topology::Torus { dims: dims.to_vec() }, load).expect("the ranks end");
+                let topology = Topology::Torus { dims: dims.to_vec() };
+                let report = conduit.run(ranks, topology, Room::Usual, load).expect("the ranks end");
                 (report.events, report.hash, report.ended)
             };
             let all = play();

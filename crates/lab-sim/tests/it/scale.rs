@@ -1,13 +1,8 @@
 //! Many ranks on the conduits of all machines: every rank writes to six neighbours, and all add their numbers up.
 
 use active_messages::{Endpoint, Handlers, Payload, Rank, Transport};
-use exanet_sim::{ExanetConfig, conduit as exanet};
-use extoll_sim::ExtollConfig;
-use extoll_sim::conduit::{gasnet, pscom};
-use fabric_sim::{Report, RunError, Topology};
-use machine_sim::{MachineConfig, conduit as machine};
-use portals_sim::{PortalsConfig, conduit as portals};
-use sci_sim::{SciConfig, conduit as sci};
+use fabric_sim::Topology;
+use lab_sim::conduits::{Conduit, Program, Room};
 use std::time::Instant;
 
 /// How far away in number a rank's neighbours are, on either side.
@@ -57,47 +52,20 @@ fn neighbours_and_sum(transport: impl Transport, apart: [u32; 3]) -> u64 {
     total
 }
 
-/// A run of so many ranks with a conduit.
-type Run = fn(u32, Topology) -> Result<Report<u64>, RunError>;
+#[derive(Clone, Copy)]
+struct NeighboursAndSum;
 
-/// Stacks of 64 KiB are as much as the program needs.
-const STACK: usize = 64 << 10;
+impl Program for NeighboursAndSum {
+    type Result = u64;
 
-const CONDUITS: [(&str, Run); 6] = [
-    ("gasnet", |ranks, topology| {
-        let machine = ExtollConfig { stack_bytes: STACK, ..ExtollConfig::new(ranks, topology) };
-        let config = gasnet::GasnetConfig { segment: 4096, ..Default::default() };
-        gasnet::run(&machine, &config, |transport| neighbours_and_sum(transport, APART))
-    }),
-    ("pscom", |ranks, topology| {
-        let machine = ExtollConfig { stack_bytes: STACK, ..ExtollConfig::new(ranks, topology) };
-        pscom::run(&machine, &pscom::PscomConfig::default(), |transport| neighbours_and_sum(transport, APART))
-    }),
-    ("portals", |ranks, topology| {
-        let machine = PortalsConfig { stack_bytes: STACK, ..PortalsConfig::new(ranks, topology) };
-        let config = portals::ConduitConfig { segment: 4096, ..Default::default() };
-        portals::run(&machine, &config, |transport| neighbours_and_sum(transport, APART))
-    }),
-    ("exanet", |ranks, topology| {
-        let machine = ExanetConfig { stack_bytes: STACK, ..ExanetConfig::new(ranks, topology) };
-        let config = exanet::ConduitConfig { segment: 4096, ..Default::default() };
-        exanet::run(&machine, &config, |transport| neighbours_and_sum(transport, APART))
-    }),
-    ("machine", |ranks, topology| {
-        let machine = MachineConfig { stack_bytes: STACK, ..MachineConfig::new(ranks, topology) };
-        let config = machine::ConduitConfig { segment: 4096, ..Default::default() };
-        machine::run(&machine, &config, |transport| neighbours_and_sum(transport, APART))
-    }),
-    // Each node has a command segment for each other one, as published: not for 16,384 of them.
-    ("sci", |ranks, topology| {
-        let machine = SciConfig { stack_bytes: STACK, ..SciConfig::new(ranks, topology) };
-        let config = sci::ConduitConfig { segment: 4096, ..Default::default() };
-        sci::run(&machine, &config, |transport| neighbours_and_sum(transport, APART))
-    }),
-];
+    fn play<T: Transport>(self, transport: T) -> u64 {
+        neighbours_and_sum(transport, APART)
+    }
+}
 
-fn check(run: Run, ranks: u32, dims: [u32; 3]) -> u64 {
-    let report = run(ranks, Topology::Torus { dims: dims.to_vec() }).unwrap_or_else(|error| panic!("{error}"));
+fn check(conduit: Conduit, ranks: u32, dims: [u32; 3]) -> u64 {
+    let report = conduit.run(ranks, Topology::Torus { dims: dims.to_vec() }, Room::Small, NeighboursAndSum);
+    let report = report.unwrap_or_else(|error| panic!("{error}"));
     let total = u64::from(ranks) * u64::from(ranks - 1) / 2;
     assert!(report.results.iter().all(|sum| *sum == Some(total)));
     report.events
@@ -105,8 +73,8 @@ fn check(run: Run, ranks: u32, dims: [u32; 3]) -> u64 {
 
 #[test]
 fn every_conduit_carries_it() {
-    for (_, run) in CONDUITS {
-        check(run, 63, [4, 4, 4]);
+    for conduit in Conduit::ALL {
+        check(conduit, 63, [4, 4, 4]);
     }
 }
 
@@ -123,10 +91,11 @@ fn most_memory() -> u64 {
 #[ignore = "takes minutes and gigabytes; tells time and memory"]
 fn full_16384_ranks() {
     let wanted = std::env::var("AM_CONDUIT").unwrap_or_default();
-    for (name, run) in CONDUITS.into_iter().filter(|(name, _)| *name != "sci") {
+    for conduit in Conduit::ALL.into_iter().filter(|conduit| *conduit != Conduit::Sci) {
+        let name = conduit.name();
         if wanted.is_empty() || wanted == name {
             let began = Instant::now();
-            let events = check(run, 16_384, [32, 32, 16]);
+            let events = check(conduit, 16_384, [32, 32, 16]);
             println!("{name}: {events} events, {:?}, at most {} MiB", began.elapsed(), most_memory());
         }
     }

@@ -5,6 +5,7 @@
 
 mod programs;
 
+use crate::conduits::Program;
 use crate::figures::cli::Cli;
 use crate::figures::line::{Class, Group, Source, Tolerance};
 use crate::figures::parts::Parts;
@@ -18,7 +19,7 @@ use extoll_sim::conduit::gasnet::{self, GasnetConfig};
 use fabric_sim::{RunError, Topology};
 use portals_sim::PortalsConfig;
 use portals_sim::conduit::{self, ConduitConfig};
-use programs::{Algorithm, Calibration, Measured, Program, Timing};
+use programs::{Algorithm, Calibration, Measured, Timing};
 
 /// A machine.
 #[derive(Clone, Debug)]

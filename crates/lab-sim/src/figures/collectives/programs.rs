@@ -1,20 +1,12 @@
 //! What the ranks do: a collective operation again and again, each from a common beginning; or what LogP's
 //! parameters are measured by.
 
+use crate::conduits::Program;
 use active_messages::pgas::Team;
 use active_messages::pgas::collectives::algorithms::{self, allreduce, broadcast, reduce, scan};
 use active_messages::pgas::collectives::schedule::Schedule;
 use active_messages::pgas::collectives::{Allreduce, Broadcast, Collectives, Max, Reduce, Row, Scan, Sum, Tuning};
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Transport};
-
-/// A program of all ranks.
-pub(super) trait Program: Copy + 'static {
-    /// What a rank brings.
-    type Result: 'static;
-
-    /// A rank's part.
-    fn play<T: Transport>(self, transport: T) -> Self::Result;
-}
 
 /// An operation and how it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,121 @@
+//! A program on any of the simulated conduits, each on its usual machine.
+
+use active_messages::Transport;
+use exanet_sim::{ExanetConfig, conduit as exanet};
+use extoll_sim::ExtollConfig;
+use extoll_sim::conduit::{gasnet, pscom};
+use fabric_sim::{Report, RunError, Topology};
+use machine_sim::{MachineConfig, conduit as machine};
+use portals_sim::{PortalsConfig, conduit as portals};
+use sci_sim::{SciConfig, conduit as sci};
+
+/// A program of all ranks.
+pub trait Program: Copy + 'static {
+    /// What a rank brings.
+    type Result: 'static;
+
+    /// A rank's part.
+    fn play<T: Transport>(self, transport: T) -> Self::Result;
+}
+
+/// A conduit of a simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Conduit {
+    /// GASNet's over EXTOLL.
+    Gasnet,
+    /// pscom's over EXTOLL.
+    Pscom,
+    /// Portals'.
+    Portals,
+    /// ExaNet's.
+    Exanet,
+    /// A machine of LogGP's parameters.
+    Machine,
+    /// SCI's: each node has a command segment for each other one, as published, so that thousands do not fit.
+    Sci,
+}
+
+/// What a rank has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The machine's usual stack and the conduit's usual segment.
+    Usual,
+    /// A stack of 64 KiB and a segment of 4 KiB: enough for a small program on very many ranks.
+    Small,
+}
+
+impl Room {
+    fn fit(self, stack_bytes: &mut usize, segment: &mut usize) {
+        if self == Self::Small {
+            (*stack_bytes, *segment) = (64 << 10, 4096);
+        }
+    }
+}
+
+impl Conduit {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Gasnet, Self::Pscom, Self::Portals, Self::Exanet, Self::Machine, Self::Sci];
+
+    /// Its name in figures and variables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gasnet => "gasnet",
+            Self::Pscom => "pscom",
+            Self::Portals => "portals",
+            Self::Exanet => "exanet",
+            Self::Machine => "machine",
+            Self::Sci => "sci",
+        }
+    }
+
+    /// Runs a program on so many ranks of its usual machine in this topology.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub fn run<P: Program>(
+        self,
+        ranks: u32,
+        topology: Topology,
+        room: Room,
+        program: P,
+    ) -> Result<Report<P::Result>, RunError> {
+        match self {
+            Self::Gasnet => {
+                let (mut machine, mut config) =
+                    (ExtollConfig::new(ranks, topology), gasnet::GasnetConfig::default());
+                room.fit(&mut machine.stack_bytes, &mut config.segment);
+                gasnet::run(&machine, &config, move |ours| program.play(ours))
+            }
+            Self::Pscom => {
+                let mut machine = ExtollConfig::new(ranks, topology);
+                // It makes no segments.
+                room.fit(&mut machine.stack_bytes, &mut 0);
+                pscom::run(&machine, &pscom::PscomConfig::default(), move |ours| program.play(ours))
+            }
+            Self::Portals => {
+                let (mut machine, mut config) =
+                    (PortalsConfig::new(ranks, topology), portals::ConduitConfig::default());
+                room.fit(&mut machine.stack_bytes, &mut config.segment);
+                portals::run(&machine, &config, move |ours| program.play(ours))
+            }
+            Self::Exanet => {
+                let (mut machine, mut config) =
+                    (ExanetConfig::new(ranks, topology), exanet::ConduitConfig::default());
+                room.fit(&mut machine.stack_bytes, &mut config.segment);
+                exanet::run(&machine, &config, move |ours| program.play(ours))
+            }
+            Self::Machine => {
+                let (mut machine, mut config) =
+                    (MachineConfig::new(ranks, topology), machine::ConduitConfig::default());
+                room.fit(&mut machine.stack_bytes, &mut config.segment);
+                machine::run(&machine, &config, move |ours| program.play(ours))
+            }
+            Self::Sci => {
+                let (mut machine, mut config) = (SciConfig::new(ranks, topology), sci::ConduitConfig::default());
+                room.fit(&mut machine.stack_bytes, &mut config.segment);
+                sci::run(&machine, &config, move |ours| program.play(ours))
+            }
+        }
+    }
+}
