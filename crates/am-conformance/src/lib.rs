@@ -37,6 +37,7 @@ mod report;
 mod seeds;
 mod selected;
 mod simulated;
+mod sink;
 mod threads;
 mod traffic;
 mod world;
@@ -55,6 +56,7 @@ pub use simulated::{
     Draw, SimConduit, chosen_seeds, play_part, problems, run_seeds, run_simulated, run_simulated_case,
     run_simulated_seeds, wait_in_vain,
 };
+pub use sink::CountingSink;
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
 pub use traffic::{NodeRates, check_node_rates, random_traffic};
 pub use world::{Failure, Profile, Verdict, World};

@@ -156,29 +156,19 @@ mod tests {
         }
 
         #[test]
-        fn plain_headers_decode_alike(
-            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(), len in 0usize..2,
+        fn shortcuts_decode_alike(
+            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(), len in prop_oneof![Just(0), 0usize..60],
             reply in prop::option::of(0u64..2), in_ring in any::<bool>(), lap in any::<u8>()
         ) {
             let kinds = [Category::Short, Category::Medium, Category::Long].map(Kind::Message);
             let kind = kinds.get(kind).copied().unwrap_or(Kind::Control);
             let frame = Frame { kind, handler, args, len, reply, in_ring };
-            let plain = kind == Kind::Message(Category::Short) && len == 0 && reply.is_none() && frame.one_cell();
-            let expected = plain.then_some((handler, args));
-            prop_assert_eq!(Frame::decode_plain(frame.encode() | u64::from(lap)), expected);
-        }
-
-        #[test]
-        fn small_headers_decode_alike(
-            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(), len in 0usize..60,
-            reply in prop::option::of(0u64..2), in_ring in any::<bool>(), lap in any::<u8>()
-        ) {
-            let kinds = [Category::Short, Category::Medium, Category::Long].map(Kind::Message);
-            let kind = kinds.get(kind).copied().unwrap_or(Kind::Control);
-            let frame = Frame { kind, handler, args, len, reply, in_ring };
-            let small = kind == Kind::Message(Category::Medium) && reply.is_none() && frame.one_cell();
-            let expected = small.then_some((handler, args, len));
-            prop_assert_eq!(Frame::decode_small(frame.encode() | u64::from(lap)), expected);
+            let header = frame.encode() | u64::from(lap);
+            let alone = reply.is_none() && frame.one_cell();
+            let plain = alone && kind == Kind::Message(Category::Short) && len == 0;
+            prop_assert_eq!(Frame::decode_plain(header), plain.then_some((handler, args)));
+            let small = alone && kind == Kind::Message(Category::Medium);
+            prop_assert_eq!(Frame::decode_small(header), small.then_some((handler, args, len)));
         }
 
         #[test]

@@ -1,7 +1,8 @@
 //! A waker is called when something comes, and only an endpoint that asks for one has a thread for it.
 
-use am_core::transport::{Arrival, Body, Notify, ReplyBound, ReplyPath, RequestHeader, Sink, Transport};
-use am_core::{LossCause, Membership, Payload, Peer, PeerStatus, Waiting, Words};
+use am_conformance::CountingSink;
+use am_core::transport::{Body, Notify, ReplyBound, RequestHeader, Transport};
+use am_core::{LossCause, Membership, Peer, PeerStatus, Waiting, Words};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -25,19 +26,6 @@ fn waker() -> (Waker, Receiver<()>) {
     (Arc::new(Call(Mutex::new(sender))).into(), calls)
 }
 
-#[derive(Default)]
-struct Count(u32);
-
-impl Sink for Count {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
-        self.0 += 1;
-    }
-
-    fn reply(&mut self, _: Arrival<'_>) {}
-
-    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
-}
-
 /// Two endpoints that never look for themselves while they sleep: who is not called sleeps for longer than the
 /// test waits.
 fn two() -> [Shm; 2] {
@@ -50,8 +38,8 @@ fn two() -> [Shm; 2] {
 }
 
 /// Polls until nothing more comes and the waker is armed; returns how many messages came.
-fn arm(shm: &mut Shm, waker: &Waker) -> u32 {
-    let mut count = Count::default();
+fn arm(shm: &mut Shm, waker: &Waker) -> u64 {
+    let mut count = CountingSink::default();
     loop {
         shm.poll(100, &mut count);
         match shm.notify(waker) {
@@ -70,7 +58,7 @@ fn a_message_calls_the_waker() {
         arm(&mut second, &waker);
         first.send(Peer(1), ONE_WAY, &Words::EMPTY, Body::None).unwrap();
         calls.recv_timeout(LIMIT).expect("the message calls");
-        let mut count = Count::default();
+        let mut count = CountingSink::default();
         // A call for nothing is allowed, a message without a call is not.
         while count.0 == 0 {
             second.poll(100, &mut count);
@@ -93,7 +81,7 @@ fn room_calls_the_waker() {
     let (waker, calls) = waker();
     while first.send(Peer(1), ONE_WAY, &Words::EMPTY, Body::None).is_ok() {}
     arm(&mut first, &waker);
-    let mut count = Count::default();
+    let mut count = CountingSink::default();
     while second.poll(1000, &mut count) != 0 {}
     calls.recv_timeout(LIMIT).expect("room calls");
     first.send(Peer(1), ONE_WAY, &Words::EMPTY, Body::None).unwrap();
@@ -132,7 +120,7 @@ fn sleeping_and_wakers_get_on() {
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        let mut count = Count::default();
+        let mut count = CountingSink::default();
         while count.0 < 100 {
             count.0 += arm(&mut second, &waker);
             if count.0 >= 100 {
@@ -160,7 +148,7 @@ fn only_those_who_ask_have_a_thread() {
     };
     let job = Job::create(&JobConfig::new(78)).unwrap();
     let mut shm = job.join(77).unwrap();
-    assert_eq!(shm.poll(10, &mut Count::default()), 0);
+    assert_eq!(shm.poll(10, &mut CountingSink::default()), 0);
     assert_eq!(threads("am-bell-77"), 0);
     let (waker, _calls) = waker();
     arm(&mut shm, &waker);

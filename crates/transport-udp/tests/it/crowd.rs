@@ -2,8 +2,9 @@
 //! socket keeps what comes meanwhile as far as its buffer goes, and its timers run out late.
 
 use crate::common::{config, words};
-use am_core::transport::{Arrival, PeerStatus, ReplyBound, ReplyPath, RequestHeader, Sink};
-use am_core::{Instant, Payload, Peer, Span};
+use am_conformance::CountingSink;
+use am_core::transport::{PeerStatus, ReplyBound, RequestHeader};
+use am_core::{Instant, Peer, Span};
 use std::collections::VecDeque;
 use transport_udp::proto::Machine;
 use transport_udp::sim::{self, SplitMix64};
@@ -25,24 +26,11 @@ struct Crowd {
     away: (u64, u64),
 }
 
-#[derive(Default)]
-struct Count(u64);
-
-impl Sink for Count {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
-        self.0 += 1;
-    }
-
-    fn reply(&mut self, _: Arrival<'_>) {}
-
-    fn control(&mut self, _: Peer, _: &am_core::arguments::Words, _: Payload<'_>) {}
-}
-
 struct Rank {
     machine: Machine,
     socket: VecDeque<Vec<u8>>,
     buffered: usize,
-    taken: Count,
+    taken: CountingSink,
     sent: u64,
     /// It does not run before.
     back: Instant,
@@ -65,7 +53,7 @@ impl Host {
                 config.protocol = config.protocol.smallest();
             }
             let machine = sim::machine(config, 4096).unwrap().0;
-            let (socket, taken, back) = (VecDeque::new(), Count::default(), Instant(0));
+            let (socket, taken, back) = (VecDeque::new(), CountingSink::default(), Instant(0));
             Rank { machine, socket, buffered: 0, taken, sent: 0, back }
         };
         let ranks = (0..crowd.ranks).map(rank).collect();

@@ -5,8 +5,9 @@
 //! table.
 
 use crate::common::{World, config, words};
-use am_core::transport::{Arrival, ReplyBound, ReplyPath, RequestHeader, Sink};
-use am_core::{Payload, Peer, Span};
+use am_conformance::CountingSink;
+use am_core::transport::{ReplyBound, RequestHeader};
+use am_core::{Peer, Span};
 use std::collections::VecDeque;
 use transport_udp::proto::Counters;
 use transport_udp::sim::{self, Network};
@@ -29,18 +30,6 @@ const WAYS: [Way; 3] = [
     Way { name: "far", delay: Span::from_millis(5), bandwidth: 125_000_000, limit: 1452 },
 ];
 
-struct Count(u64);
-
-impl Sink for Count {
-    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
-        self.0 += 1;
-    }
-
-    fn reply(&mut self, _: Arrival<'_>) {}
-
-    fn control(&mut self, _: Peer, _: &am_core::arguments::Words, _: Payload<'_>) {}
-}
-
 /// What some Longs of 1 MiB took, each acknowledged before the next, and what was counted at their sender.
 fn longs(way: Way, loss: u32, seed: u64, count: u64) -> (Vec<Span>, Counters) {
     let machines = (0..2).map(|me| {
@@ -52,7 +41,7 @@ fn longs(way: Way, loss: u32, seed: u64, count: u64) -> (Vec<Span>, Counters) {
     net.each_link(|_, _, link| (link.delay, link.bandwidth) = (way.delay, way.bandwidth));
     let (from, to) = (Peer(0), Peer(1));
     let payload = vec![5; MIB];
-    let mut taken = Count(0);
+    let mut taken = CountingSink(0);
     let mut step = |net: &mut Network| {
         let now = net.now();
         for peer in [from, to] {
