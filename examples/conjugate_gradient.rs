@@ -124,10 +124,10 @@ fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Solves a distributed sparse system by conjugate gradients.", Options::new());
     let log2 = flags.value("--log2-rows", "N", 14u32, "binary logarithm of the number of rows");
     let reach = flags.value("--reach", "N", 8u64, "following rows that a row is connected to");
-    let rows = 1 << log2.min(40);
+    let rows = 1 << log2.min(31);
     flags.require(
-        log2 <= 40 && u64::from(flags.ranks()) <= rows,
-        "--log2-rows is at most 40, with a row for each rank",
+        log2 <= 31 && u64::from(flags.ranks()) <= rows,
+        "--log2-rows is at most 31, with a row for each rank",
     );
     flags.require(2 * reach < rows, "--reach is less than half of the rows");
     let json = flags.json();

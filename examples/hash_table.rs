@@ -97,6 +97,7 @@ impl Program for HashTable {
 fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Inserts into a distributed hash table and looks up.", Options::new());
     let entries = flags.value("--entries", "N", 1u64 << 18, "entries that every rank inserts");
+    flags.require(entries <= 1 << 32, "--entries is at most 2^32");
     let json = flags.json();
     flags.run(HashTable { entries, json })
 }

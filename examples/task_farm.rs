@@ -107,6 +107,7 @@ impl Program for TaskFarm {
 fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Tasks that idle ranks steal from busy ones.", Options::new().default_ranks(3));
     let tasks = flags.value("--tasks", "N", 10_000u64, "tasks in all");
+    flags.require(tasks <= 1 << 32, "--tasks is at most 2^32, of which each takes 8 bytes of memory");
     let json = flags.json();
     flags.run(TaskFarm { tasks, json })
 }
