@@ -78,41 +78,46 @@ fn a_place_is_kept_until_the_call_is_made() {
 /// A call without a service waits for the place of one that is ready, which then goes first.
 #[test]
 fn a_place_is_kept_from_other_calls() {
-    job(1, LoopbackConfig::default(), CallConfig::new().calls_per_peer(1), |endpoint, handles| {
-        let poll = |endpoint: &mut TestEndpoint| (0..50).for_each(|_| drop(endpoint.poll()));
-        let caller = endpoint.caller();
-        let mut context = Context::from_waker(Waker::noop());
-        let mut service = caller.service(Rank(0), handles.nothing);
-        assert!(Service::<()>::poll_ready(&mut service, &mut context).is_ready());
-        let never = caller.call(Rank(0), handles.never, &());
-        let busy = caller.try_call(Rank(0), handles.nothing, &()).map(|_| ());
-        assert!(matches!(busy, Err(CallError::Busy { .. })), "{busy:?}");
-        poll(endpoint);
-        assert_eq!(caller.under_way(), 0);
-        assert_eq!(service.call(()).wait(endpoint), Ok(()));
-        // The place is free again, also where a call with a permit or a ready service is dropped.
-        poll(endpoint);
-        assert_eq!(caller.under_way(), 1);
-        drop(never);
-        poll(endpoint);
-        for called in [false, true] {
+    job(
+        1,
+        LoopbackConfig::default(),
+        CallConfig::new().calls_per_peer(1).max_bytes(1 << 16),
+        |endpoint, handles| {
+            let poll = |endpoint: &mut TestEndpoint| (0..50).for_each(|_| drop(endpoint.poll()));
+            let caller = endpoint.caller();
+            let mut context = Context::from_waker(Waker::noop());
+            let mut service = caller.service(Rank(0), handles.nothing);
             assert!(Service::<()>::poll_ready(&mut service, &mut context).is_ready());
-            let waiting = caller.call(Rank(0), handles.nothing, &());
-            if called {
-                drop(service.call(()));
-            } else {
-                drop(std::mem::replace(&mut service, caller.service(Rank(0), handles.nothing)));
+            let never = caller.call(Rank(0), handles.never, &());
+            let busy = caller.try_call(Rank(0), handles.nothing, &()).map(|_| ());
+            assert!(matches!(busy, Err(CallError::Busy { .. })), "{busy:?}");
+            poll(endpoint);
+            assert_eq!(caller.under_way(), 0);
+            assert_eq!(service.call(()).wait(endpoint), Ok(()));
+            // The place is free again, also where a call with a permit or a ready service is dropped.
+            poll(endpoint);
+            assert_eq!(caller.under_way(), 1);
+            drop(never);
+            poll(endpoint);
+            for called in [false, true] {
+                assert!(Service::<()>::poll_ready(&mut service, &mut context).is_ready());
+                let waiting = caller.call(Rank(0), handles.nothing, &());
+                if called {
+                    drop(service.call(()));
+                } else {
+                    drop(std::mem::replace(&mut service, caller.service(Rank(0), handles.nothing)));
+                }
+                assert_eq!(waiting.wait(endpoint), Ok(()));
             }
-            assert_eq!(waiting.wait(endpoint), Ok(()));
-        }
-        // One that can not be called leaves its place, too.
-        let mut bytes = caller.service(Rank(0), handles.bytes);
-        assert!(Service::<Vec<u8>>::poll_ready(&mut bytes, &mut context).is_ready());
-        let error = bytes.call(vec![0; 100 << 20]).wait(endpoint);
-        assert!(matches!(error, Err(CallError::RequestTooLarge { .. })), "{error:?}");
-        assert_eq!(caller.call(Rank(0), handles.nothing, &()).wait(endpoint), Ok(()));
-        assert_eq!((caller.held(), caller.under_way()), (0, 0));
-    });
+            // One that can not be called leaves its place, too.
+            let mut bytes = caller.service(Rank(0), handles.bytes);
+            assert!(Service::<Vec<u8>>::poll_ready(&mut bytes, &mut context).is_ready());
+            let error = bytes.call(vec![0; 1 << 17]).wait(endpoint);
+            assert!(matches!(error, Err(CallError::RequestTooLarge { .. })), "{error:?}");
+            assert_eq!(caller.call(Rank(0), handles.nothing, &()).wait(endpoint), Ok(()));
+            assert_eq!((caller.held(), caller.under_way()), (0, 0));
+        },
+    );
 }
 
 /// Tasks on several threads through one driver: no call of a service ever waits in the queue.

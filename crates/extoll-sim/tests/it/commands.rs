@@ -356,7 +356,7 @@ fn a_deadlock_says_what_the_interface_holds() {
 #[test]
 fn equal_seeds_give_equal_runs() {
     let hash = |seed, loss| {
-        let mut config = extoll_sim::cluster(64);
+        let mut config = extoll_sim::cluster(40);
         config.parameters = Parameters::deep();
         config.faults = Faults { seed, loss, ..Faults::default() };
         let report = run(&config, |nic| {

@@ -13,14 +13,14 @@ fn frames_of_a_peer_break_nothing() {
 #[test]
 fn datagrams_without_a_key_break_nothing() {
     let (mut taken, mut malformed) = (0, 0);
-    each_mutation("udp_unauthenticated", 400, |data| {
+    each_mutation("udp_unauthenticated", 200, |data| {
         let counts = fuzzing::datagrams(data);
         (taken, malformed) = (taken + counts.0, malformed + counts.1);
     });
-    assert!(taken > 400 && malformed > 40, "{taken} {malformed}");
+    assert!(taken > 200 && malformed > 20, "{taken} {malformed}");
     let mut dropped = 0;
-    each_mutation("udp_stranger", 200, |data| dropped += fuzzing::stranger(data));
-    assert!(dropped > 400, "{dropped}");
+    each_mutation("udp_stranger", 100, |data| dropped += fuzzing::stranger(data));
+    assert!(dropped > 200, "{dropped}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn with_mischief_1_rank() {
 
 #[test]
 fn with_mischief_2_ranks() {
-    check(&run_seed(7, &[2], true, 1));
+    check(&run_seed(7, &[2], true, 2));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn with_mischief_3_ranks() {
 
 #[test]
 fn with_mischief_8_ranks() {
-    check(&run_seed(2, &[8], true, 8));
+    check(&run_seed(2, &[8], true, 16));
 }
 
 /// Under 1000 seeds, or as many as `AM_UDP_SIM_SEEDS` says, each of which draws network, faults, number of ranks
