@@ -49,13 +49,13 @@ pub(crate) fn trips(largest: usize) -> Vec<Case> {
         Case::new(name, Unit::Microseconds, task, 1.0).beside(LINE, RawTask::Line { pause: false }, 1.0)
     };
     let mut cases = vec![
-        trip("short round trip".into(), AmTask::EmptyTrip).bar(Bar::RatioAtMost(1.15)),
-        trip("short round trip, one u64".into(), AmTask::WordTrip).bar(Bar::RatioAtMost(1.15)),
+        trip("short round trip".into(), AmTask::EmptyTrip).bar(Bar::RatioAtMost(1.08)),
+        trip("short round trip, one u64".into(), AmTask::WordTrip).bar(Bar::RatioAtMost(1.08)),
         trip("short round trip, 56 B".into(), AmTask::FullTrip),
     ];
     for bytes in [8, 64, 1 << 10, 8 << 10, largest] {
         let case = trip(format!("medium {} round trip", size(bytes)), AmTask::MediumTrip { bytes, back: true });
-        cases.push(if bytes == 1 << 10 { case.bar(Bar::RatioAtMost(2.5)) } else { case });
+        cases.push(if bytes == 1 << 10 { case.bar(Bar::RatioAtMost(1.8)) } else { case });
     }
     for bytes in [64, 1 << 10, 8 << 10] {
         let name = format!("medium {} request, short reply", size(bytes));
@@ -76,7 +76,7 @@ pub(crate) fn streams() -> Vec<Case> {
     };
     let medium = |bytes, read| AmTask::MediumFlood { bytes, read };
     let mut cases = vec![
-        messages("short flood", AmTask::ShortFlood).bar(Bar::ValueAtLeast(70.0)),
+        messages("short flood", AmTask::ShortFlood).bar(Bar::RatioAtLeast(0.6)),
         messages("medium 8 B flood", medium(8, false)).bar(Bar::ValueAtLeast(40.0)),
         messages("medium 64 B flood", medium(64, false)),
     ];
@@ -101,7 +101,7 @@ pub(crate) fn streams() -> Vec<Case> {
         cases.push(get.beside("memcpy, shared to private", RawTask::Get { bytes }, amount(bytes)));
     }
     cases.push(
-        Case::new("empty poll, 2 ranks", Unit::Nanoseconds, AmTask::EmptyPoll, 1.0).bar(Bar::ValueAtMost(10.0)),
+        Case::new("empty poll, 2 ranks", Unit::Nanoseconds, AmTask::EmptyPoll, 1.0).bar(Bar::ValueAtMost(8.0)),
     );
     cases
 }
@@ -112,8 +112,8 @@ pub(crate) fn random_access(mode: Mode) -> Vec<Case> {
         example(&format!("random access {variant}"), variant, 2, mode).beside("direct table", Task::Table, 2.0)
     };
     vec![
-        case("short").bar(Bar::ValueAtLeast(0.035)),
-        case("medium").bar(Bar::RatioAtLeast(0.9)),
+        case("short").bar(Bar::RatioAtLeast(0.65)),
+        case("medium").bar(Bar::RatioAtLeast(0.95)),
         case("atomic"),
         case("put-get"),
         case("direct"),
@@ -138,7 +138,7 @@ pub(crate) fn eight(mode: Mode) -> Vec<Case> {
 /// Two ranks among 62 that are silent.
 pub(crate) fn sixty_four() -> Vec<Case> {
     vec![
-        Case::new("empty poll, 64 ranks", Unit::Nanoseconds, AmTask::EmptyPoll, 1.0).bar(Bar::ValueAtMost(100.0)),
+        Case::new("empty poll, 64 ranks", Unit::Nanoseconds, AmTask::EmptyPoll, 1.0).bar(Bar::ValueAtMost(60.0)),
         Case::new("short round trip, 2 of 64 ranks", Unit::Microseconds, AmTask::EmptyTrip, 1.0).beside(
             LINE,
             RawTask::Line { pause: false },

@@ -46,7 +46,7 @@ pub enum Room {
 }
 
 impl Room {
-    fn fit(self, stack_bytes: &mut usize, segment: &mut usize) {
+    fn fit(self, stack_bytes: &mut usize, segment: &mut u64) {
         if self == Self::Small {
             (*stack_bytes, *segment) = (64 << 10, 4096);
         }
@@ -88,10 +88,9 @@ impl Conduit {
                 gasnet::run(&machine, &config, move |ours| program.play(ours))
             }
             Self::Pscom => {
-                let mut machine = ExtollConfig::new(ranks, topology);
-                // It makes no segments.
-                room.fit(&mut machine.stack_bytes, &mut 0);
-                pscom::run(&machine, &pscom::PscomConfig::default(), move |ours| program.play(ours))
+                let (mut machine, mut config) = (ExtollConfig::new(ranks, topology), pscom::PscomConfig::default());
+                room.fit(&mut machine.stack_bytes, &mut config.am.segment);
+                pscom::run(&machine, &config, move |ours| program.play(ours))
             }
             Self::Portals => {
                 let (mut machine, mut config) =

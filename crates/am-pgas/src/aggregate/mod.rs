@@ -5,7 +5,8 @@
 //! buffer travels as one Medium message, and the function gets a slice. [`done`](Aggregate::done) returns when all
 //! ranks have said so and every item has been handled everywhere; then the aggregator can be used again. Each item
 //! is handled exactly once, and the items of one rank for another in the order in which they were pushed, where
-//! the transport keeps the order of messages.
+//! the transport keeps the order of messages. When a rank is lost, `done` fails: items on their way to that rank,
+//! or through it, may not have been handled.
 //!
 //! The design is that of bale's conveyors (Maley and DeVinney, 2019): buffers of fixed size for the next hop of
 //! each item, direct, by rows and columns of a matrix, or through a grid of three dimensions ([`Route`]), and an

@@ -28,8 +28,8 @@
 //! Where all members of a team share memory, small operations need no messages: each member writes what it gives
 //! into a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks
 //! of memory, which their givers fill and the others copy out meanwhile. What a blocking allgather gives, and a
-//! blocking broadcast where members share processors, the others read where it is, by one copy, if the system lets
-//! them. [`Tuning::direct`], [`Tuning::direct_bytes`] and [`Tuning::lent_bytes`] say when. Such an
+//! blocking broadcast whose root has no processor to itself, the others read where it is, by one copy, if the
+//! system lets them. [`Tuning::direct`], [`Tuning::direct_bytes`] and [`Tuning::lent_bytes`] say when. Such an
 //! operation may end only after all members have come to it, and does not begin before all are done with the
 //! eighth before it. The members of such a team compare all their calls, those of operations by messages too,
 //! whatever [`Tuning::check`] says.
