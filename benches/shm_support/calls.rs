@@ -2,13 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use active_messages::calls::{Call, CallEndpoint, Calls, Failure, Method, Methods, SliceMethod};
+use active_messages::calls::{
+    Call, CallEndpoint, Calls, Context, Failure, Method, Methods, Sink, SliceMethod, StreamMethod,
+};
 use active_messages::shm::{Job, JoinOptions, Shm};
 use active_messages::{Endpoint, Handlers, Rank};
 use serde::{Deserialize, Serialize};
 
 /// Calls that are under way at once where their rate is measured.
 const WINDOW: u64 = 256;
+
+/// Bytes of a long answer at most.
+const LONGEST: usize = 16 << 20;
 
 /// What is measured between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +31,18 @@ pub(crate) enum CallTask {
         /// How many.
         bytes: usize,
     },
+    /// A text there, nothing back.
+    Text {
+        /// Bytes of it.
+        bytes: usize,
+    },
+    /// Nothing there, bytes back.
+    BulkBack {
+        /// How many.
+        bytes: usize,
+    },
+    /// One call, which yields a number as answer after answer.
+    Stream,
 }
 
 /// What travels as an argument and as an answer.
@@ -42,6 +59,9 @@ pub(crate) struct CallRank {
     empty: Method<(), ()>,
     structure: Method<Structure, Structure>,
     bulk: SliceMethod<u64, u64>,
+    bulk_back: SliceMethod<u64, u64>,
+    text: Method<String, usize>,
+    count: StreamMethod<u64, u64>,
     over: Method<(), ()>,
     tasks: u64,
 }
@@ -58,6 +78,19 @@ impl CallRank {
             answer.push(values[values.len() - 1]);
             Ok(())
         });
+        let block = vec![7u64; LONGEST / 8];
+        let bulk_back = methods.slices("bulk-back", move |_, _, values: &[u64], answer| {
+            answer.extend_from_slice(&block[..values[0] as usize]);
+            Ok(())
+        });
+        let text = methods.function("text", |_, _, text: String| Ok(text.len())).expect(differ);
+        let count = methods.stream("count", |_: Context<u64>, numbers: u64, mut sink: Sink<u64>| async move {
+            for number in 0..numbers {
+                sink.send(&number).await.map_err(|error| Failure::new(error.to_string()))?;
+            }
+            Ok::<_, Failure>(())
+        });
+        let (bulk_back, count) = (bulk_back.expect(differ), count.expect(differ));
         let over = methods.function("over", |tasks: &mut u64, _, ()| {
             *tasks += 1;
             Ok(())
@@ -66,7 +99,7 @@ impl CallRank {
         let mut handlers = Handlers::new();
         let calls = Calls::register(&mut handlers, methods, 0).expect(differ);
         let endpoint = Endpoint::attach(shm, handlers, calls).expect("all ranks run this program");
-        Self { endpoint, empty, structure, bulk, over, tasks: 0 }
+        Self { endpoint, empty, structure, bulk, bulk_back, text, count, over, tasks: 0 }
     }
 
     /// Leaves without a word to the others, who are leaving too.
@@ -76,7 +109,7 @@ impl CallRank {
 
     /// Does this rank's part of `task`; the time from the common start to the common end.
     pub(crate) fn perform(&mut self, task: CallTask, iterations: u64) -> Duration {
-        let Self { endpoint, empty, structure, bulk, over, tasks } = self;
+        let Self { endpoint, empty, structure, bulk, bulk_back, text: text_method, count, over, tasks } = self;
         let (to, expected) = (Rank(1), "the other serves");
         let (empty, over) = (*empty, *over);
         *tasks += 1;
@@ -124,6 +157,27 @@ impl CallRank {
                     let answer = endpoint.call(to, *bulk, &values).wait(endpoint).expect(expected);
                     assert_eq!(answer, [7]);
                 }
+            }
+            CallTask::Text { bytes } => {
+                let text = "text".repeat(bytes / 4);
+                for _ in 0..iterations {
+                    let length = endpoint.call(to, *text_method, &text).wait(endpoint).expect(expected);
+                    assert_eq!(length, bytes);
+                }
+            }
+            CallTask::BulkBack { bytes } => {
+                let words = bytes as u64 / 8;
+                for _ in 0..iterations {
+                    let answer = endpoint.call(to, *bulk_back, &[words]).wait(endpoint).expect(expected);
+                    assert_eq!(answer.len() as u64, words);
+                }
+            }
+            CallTask::Stream => {
+                let mut answers = endpoint.stream(to, *count, &iterations);
+                for number in 0..iterations {
+                    assert_eq!(answers.wait_next(endpoint), Some(Ok(number)));
+                }
+                assert_eq!(answers.wait_next(endpoint), None);
             }
         }
         let elapsed = start.elapsed();

@@ -22,10 +22,11 @@ pub(crate) fn pair() -> Vec<Case> {
     let trip = |name: &str, task: CallTask| {
         Case::new(name, Unit::Microseconds, task, 1.0).beside("short round trip", AmTask::EmptyTrip, 1.0)
     };
-    fn asleep(name: &str, beside: &'static str, task: impl Into<Work>) -> Case {
-        let calls = Case::new(name, Unit::Microseconds, TokioTask::Parked, 1.0);
+    fn asleep(name: &str, calls: TokioTask, beside: &'static str, task: impl Into<Work>) -> Case {
+        let calls = Case::new(name, Unit::Microseconds, calls, 1.0);
         calls.beside(beside, task, 1.0).sampled(10, 200).bar(Bar::RatioAtMost(1.5))
     }
+    let (reads, futexes) = ("eventfds read, both asleep", "futexes, both asleep");
     vec![
         Case::new("short round trip", Unit::Microseconds, AmTask::EmptyTrip, 1.0).beside(
             "payload ping-pong",
@@ -43,10 +44,20 @@ pub(crate) fn pair() -> Vec<Case> {
             AmTask::LongTrip { bytes: MIB },
             MIB as f64,
         ),
+        Case::new("1 MiB text", Unit::GigabytesPerSecond, CallTask::Text { bytes: MIB }, MIB as f64),
+        Case::new("1 MiB answer", Unit::GigabytesPerSecond, CallTask::BulkBack { bytes: MIB }, MIB as f64),
+        Case::new("answers of a stream", Unit::MillionPerSecond, CallTask::Stream, 1.0),
         // Samples of a fixed length: most of their time passes between the round trips.
-        asleep("tokio, both asleep", "eventfds on tokio, both asleep", BellTask::Tokio),
-        asleep("tokio, both asleep, beside reads", "eventfds read, both asleep", BellTask::Blocking),
-        asleep("tokio, both asleep, beside futexes", "futexes, both asleep", RawTask::Asleep),
+        asleep("tokio, both asleep", TokioTask::Parked, "eventfds on tokio, both asleep", BellTask::Tokio),
+        asleep("tokio, both asleep, beside reads", TokioTask::Parked, reads, BellTask::Blocking),
+        asleep("tokio, both asleep, beside futexes", TokioTask::Parked, futexes, RawTask::Asleep),
+        asleep("tokio, drivers apart, both asleep", TokioTask::ParkedApart, reads, BellTask::Blocking),
+        asleep(
+            "tokio, drivers apart, both asleep, beside futexes",
+            TokioTask::ParkedApart,
+            futexes,
+            RawTask::Asleep,
+        ),
         Case::new("tokio, 256 tasks", Unit::MillionPerSecond, TokioTask::Busy, 1.0).bar(Bar::ValueAtLeast(1.0)),
     ]
 }

@@ -1,14 +1,16 @@
 //! The tasks of the calls bench on tokio: typed calls by tasks of a runtime between two ranks of a crew, over a
 //! job of their own.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
-use active_messages::calls::{Caller, Calls, Failure, Method, Methods, drive};
-use active_messages::shm::{Job, JoinOptions};
+use active_messages::calls::{Caller, Calls, DriverEnd, Failure, Method, Methods, StopHandle, drive};
+use active_messages::shm::{Job, JoinOptions, Shm};
 use active_messages::{Endpoint, Handlers, Rank};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// Tasks that call at once where their rate is measured.
 pub(crate) const CALLERS: u64 = 256;
@@ -21,15 +23,28 @@ pub(crate) const PAUSE: Duration = Duration::from_micros(500);
 pub(crate) enum TokioTask {
     /// Calls without values, each of which finds both sides asleep.
     Parked,
+    /// The same where each side's driver has a thread of its own.
+    ParkedApart,
     /// Calls without values one after the other.
     Awaited,
     /// Calls without values of many tasks at once.
     Busy,
 }
 
-/// One rank, whose driver is a task of this thread's runtime.
+type Ended = DriverEnd<Shm, Calls<watch::Sender<u64>>>;
+
+/// What serves the endpoint: a task of this thread's runtime, or a thread of its own.
+enum Driven {
+    Task(JoinHandle<Ended>),
+    Apart(thread::JoinHandle<Ended>),
+}
+
+/// One rank, whose calls are made by tasks of this thread's runtime.
 pub(crate) struct TokioRank {
     runtime: Runtime,
+    /// While a task is performed, there.
+    driven: Option<Driven>,
+    stop_handle: StopHandle,
     caller: Caller,
     rank: Rank,
     empty: Method<(), ()>,
@@ -61,14 +76,37 @@ impl TokioRank {
         let calls = Calls::register(&mut handlers, methods, tasks).expect(differ);
         let endpoint = Endpoint::attach(shm, handlers, calls).expect("all ranks run this program");
         let (caller, driver) = drive(endpoint);
-        let runtime = runtime();
-        runtime.spawn(driver);
-        Self { runtime, caller, rank: Rank(rank), empty, over, ended, tasks: 0 }
+        let (runtime, stop_handle) = (runtime(), driver.stop_handle());
+        let driven = Some(Driven::Task(runtime.spawn(driver)));
+        Self { runtime, driven, stop_handle, caller, rank: Rank(rank), empty, over, ended, tasks: 0 }
+    }
+
+    /// Has the endpoint served by a thread of its own, or else by a task.
+    fn drive(&mut self, apart: bool) {
+        let expected = "nothing ends the driver but its handle";
+        let driven = self.driven.take().expect(expected);
+        if matches!(driven, Driven::Apart(_)) == apart {
+            self.driven = Some(driven);
+            return;
+        }
+        self.stop_handle.stop();
+        let end = match driven {
+            Driven::Task(task) => self.runtime.block_on(task).expect(expected),
+            Driven::Apart(thread) => thread.join().expect(expected),
+        };
+        assert_eq!(end.error, None);
+        let (caller, driver) = drive(end.endpoint);
+        (self.caller, self.stop_handle) = (caller, driver.stop_handle());
+        self.driven = Some(match apart {
+            true => Driven::Apart(thread::spawn(move || driver.block())),
+            false => Driven::Task(self.runtime.spawn(driver)),
+        });
     }
 
     /// Does this rank's part of `task`; the time from the common start to the common end.
     pub(crate) fn perform(&mut self, task: TokioTask, iterations: u64) -> Duration {
-        let Self { runtime, caller, rank, empty, over, ended, tasks } = self;
+        self.drive(task == TokioTask::ParkedApart);
+        let Self { runtime, caller, rank, empty, over, ended, tasks, .. } = self;
         let (to, empty, expected) = (Rank(1), *empty, "the other serves");
         *tasks += 1;
         let start = Instant::now();
@@ -80,7 +118,7 @@ impl TokioRank {
         // As a task: the future of `block_on` has its turn only when tasks have had 61.
         let calls = runtime.spawn(async move {
             let took = match task {
-                TokioTask::Parked => {
+                TokioTask::Parked | TokioTask::ParkedApart => {
                     let mut took = Duration::ZERO;
                     for _ in 0..iterations {
                         pause().await;

@@ -6,7 +6,7 @@ use crate::run::CallEndpoint;
 use crate::shared::Shared;
 use crate::wake_up::WakeUp;
 use am_core::transport::Notify;
-use am_core::{Endpoint, HasLayer, Instant, PollError, Span, Transport};
+use am_core::{Endpoint, HasLayer, Instant, PollError, Span, Transport, WaitError};
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -157,14 +157,35 @@ impl<T: Transport, S, W> Driver<T, S, W> {
 }
 
 impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
-    fn end(&mut self, error: Option<PollError>) -> Poll<DriverEnd<T, S>> {
+    fn end(&mut self, error: Option<PollError>) -> DriverEnd<T, S> {
         let mut endpoint = self.endpoint.take().expect("a driver that has ended is not polled again");
         // From now on the endpoint's own waits are what sleeps.
         self.stop_handle.shared.bell.set_waker(endpoint.transport().waker());
         if self.lost {
             endpoint.report_loss_again();
         }
-        Poll::Ready(DriverEnd { endpoint, error })
+        DriverEnd { endpoint, error }
+    }
+
+    /// Serves the endpoint on this thread until the [`StopHandle`] ends it, as the future does in a task: for a
+    /// thread of its own, such as those of `tokio::task::spawn_blocking`, through which tasks of the runtime call.
+    /// Blocks. The thread sleeps on the transport itself, so that a call between ranks asleep takes less than
+    /// through a task, whose executor is woken by a thread of the transport's.
+    pub fn block(mut self) -> DriverEnd<T, S> {
+        let endpoint = self.endpoint.as_mut().expect("a driver that has ended is not polled again");
+        self.stop_handle.shared.bell.set_waker(endpoint.transport().waker());
+        let stop = Arc::clone(&self.stop_handle.stop);
+        let error = loop {
+            endpoint.layer_mut::<Calls<W>>();
+            match endpoint.wait_until(|_| stop.load(Ordering::SeqCst)) {
+                Ok(()) => break None,
+                Err(WaitError::Poll(PollError::PeerLost { .. })) => self.lost = true,
+                Err(WaitError::Poll(error)) => break Some(error),
+                // The endpoint's time-out is for waits of a program.
+                Err(_) => {}
+            }
+        };
+        self.end(error)
     }
 
     /// Serves the endpoint once; whether there may be more to do.
@@ -198,10 +219,10 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
         let (mut served, mut idle) = (false, Span(0));
         for _ in 0..TURNS {
             if driver.stop_handle.stop.load(Ordering::SeqCst) {
-                return driver.end(None);
+                return Poll::Ready(driver.end(None));
             }
             match driver.serve() {
-                Err(error) => return driver.end(Some(error)),
+                Err(error) => return Poll::Ready(driver.end(Some(error))),
                 Ok(true) => {
                     (served, driver.idle_since) = (true, None);
                     continue;
