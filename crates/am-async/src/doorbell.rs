@@ -122,7 +122,8 @@ impl Doorbell {
     }
 
     /// Tells bells apart while they are there.
-    fn name(&self) -> usize {
+    #[inline]
+    pub(crate) fn name(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 

@@ -116,6 +116,7 @@ mod groups;
 mod layer;
 mod lending;
 mod lent;
+mod made;
 mod meter;
 mod method;
 mod methods;

@@ -72,12 +72,12 @@ fn room_of_a_dropped_answer_goes_to_the_next() {
     let grant = |call: Key| vec![Note::GrantAnswer { to: TO, task: 0, call }];
     assert_eq!((played.notes(), played.look()), (grant(calls[0]), false));
     // One that comes and is dropped, one that waits and is dropped.
-    played.table.cancel(calls[0]);
+    played.table.cancel(calls[0], true);
     assert!(played.look());
     let mut expected = vec![Note::Cancel { to: TO, call: calls[0] }];
     expected.extend(grant(calls[1]));
     assert_eq!(played.notes(), expected);
-    played.table.cancel(calls[2]);
+    played.table.cancel(calls[2], true);
     // A part beyond the answer's end: the call fails, and its room is free.
     played.table.part(TO, calls[1], 70, 20, |_| unreachable!(), &mut played.wakers);
     assert!(matches!(played.outcome(calls[1]), Some(Outcome::BadAnswer)));
@@ -148,7 +148,7 @@ fn lent_answers_are_read() {
         played.answer(*call, Status::Answer, true, long, &lending::to_bytes(lent));
     }
     // Nobody waits for it any more.
-    played.table.cancel(calls[3]);
+    played.table.cancel(calls[3], true);
     assert_eq!(played.notes(), [Note::Cancel { to: TO, call: calls[3] }]);
     let mut reads = Vec::new();
     let mut read = |from: Address, of: &Lent, at: u64, out: &mut [u8]| {
@@ -194,9 +194,9 @@ fn requests_are_lent_until_their_calls_have_ended() {
     let call = lend(&mut played);
     played.table.granted(TO, call, 9);
     assert!(played.table.slots.get(call).unwrap().loan.is_none());
-    played.table.cancel(call);
+    played.table.cancel(call, true);
     let call = lend(&mut played);
-    played.table.cancel(call);
+    played.table.cancel(call, true);
     lend(&mut played);
 }
 
@@ -246,7 +246,7 @@ fn deadlines_that_nobody_has_seen_leave_no_more_than_they_were() {
             Entry::Waits,
             Waiter::Nobody,
         );
-        played.table.cancel(call.unwrap());
+        played.table.cancel(call.unwrap(), true);
         let sleep = played.table.sleep(Due::After(am_core::Span(1)), Waker::noop()).unwrap();
         played.table.end_sleep(sleep);
     }
