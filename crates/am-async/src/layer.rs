@@ -3,7 +3,6 @@
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::context::Environment;
-use crate::lending;
 use crate::lent;
 use crate::meter::Meter;
 use crate::method::Aligned;
@@ -18,7 +17,7 @@ use crate::tree;
 use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, read_measures};
 use am_core::layer::{Outbox, Progress, ProgressResult};
 use am_core::slab::Key;
-use am_core::transport::{Lender, PeerStatus};
+use am_core::transport::PeerStatus;
 use am_core::{
     Address, HandlerResult, Handlers, HasLayer, Instant, Payload, Peer, RegisterError, Reply, Request, Span, Token,
 };
@@ -53,8 +52,6 @@ pub struct Calls<W> {
     environment: Arc<Environment<W>>,
     server: Server<W>,
     room: Arc<Room>,
-    /// Of what is too long for a message.
-    lender: Lender,
     wire: Wire,
     /// Requests are read here.
     request: Aligned,
@@ -204,7 +201,6 @@ impl<W: Send + 'static> Calls<W> {
             environment: Arc::new(Environment::new(shared)),
             server: Server::new(methods, config, ready, Arc::clone(&room), meter, tracer),
             room,
-            lender: Lender::new(lending::LOANS),
             wire,
             request: Aligned::default(),
             answer: Vec::new(),
@@ -503,7 +499,7 @@ impl<W: Send + 'static> Calls<W> {
     fn round(&mut self, outbox: &mut Outbox<'_>, deserted: bool) -> (bool, bool, bool) {
         let (mut advanced, mut blocked) = (false, false);
         self.events += 1;
-        let Self { world, environment, server, lender, wakers, due, wire, root, .. } = self;
+        let Self { world, environment, server, wakers, due, wire, root, .. } = self;
         let wire = *wire;
         let mut table = environment.shared.table();
         table.set_shape(outbox.shape());
@@ -539,13 +535,10 @@ impl<W: Send + 'static> Calls<W> {
             // Those that wait longest have the first look; what one side takes lets the other go on.
             while table.make_room() | server.make_room() {}
         }
-        // Before notes and calls: it has notes sent, and ends calls.
-        let outcome = table.read_lent(wakers, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
-        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome = table.send_notes(|note| send_note(outbox, wire, note));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         table.freed = false;
-        let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, lender, outgoing));
+        let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, outgoing));
         #[cfg(feature = "tower")]
         {
             // Who runs a future is not rung for.
@@ -581,13 +574,10 @@ impl<W: Send + 'static> Calls<W> {
         for future in environment.take_spawned().into_iter().flatten() {
             server.spawn(future, outbox.address());
         }
-        let here = world.as_deref_mut().expect("no future is polled");
-        let outcome = server.read_lent(here, environment, |of, lent, at, out| outbox.read_lent(of, lent, at, out));
-        (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         if server.is_ready() {
             advanced |= lent::to(environment, world, || server.poll(environment));
         }
-        let outcome = server.send(|dispatch| send_answer(outbox, wire, lender, dispatch));
+        let outcome = server.send(|dispatch| send_answer(outbox, wire, dispatch));
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         self.watch = under_way != 0 || server.answering() != 0;
         (advanced, blocked, freed)

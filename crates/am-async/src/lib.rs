@@ -60,8 +60,7 @@
 //!
 //! A request that fits one message is an active message, whose handler runs a function at once and replies; an
 //! `async` method is begun when the poll has ended, and answers when it is done. A longer request or answer is
-//! announced, and fetched when its receiver has memory for it ([`CallConfig::receive_bytes`]): between processes
-//! that may read each other's memory it is read where it lies, else it is sent in parts. No call
+//! announced, and sent in parts when its receiver has memory for it ([`CallConfig::receive_bytes`]). No call
 //! allocates once buffers and futures of its size have been used, except for what its values hold.
 //!
 //! # What is bounded
@@ -114,7 +113,6 @@ pub mod fuzzing {
 }
 mod groups;
 mod layer;
-mod lending;
 mod lent;
 mod made;
 mod meter;

@@ -3,7 +3,6 @@
 use crate::error::Busy;
 use crate::wire::{Header, Status, Verdict, read_numbers};
 use am_core::slab::Key;
-use am_core::transport::Loan;
 use am_core::{Address, Instant, LossCause, SendError, Span};
 use std::task::Waker;
 
@@ -96,8 +95,8 @@ pub(crate) struct Outgoing<'a> {
 /// What became of something that was to be sent.
 pub(crate) enum Sent {
     Yes,
-    /// What is long was announced, and maybe lent.
-    Announced(Option<Loan>),
+    /// What is long was announced.
+    Announced,
     /// There is no room.
     NotNow,
     Failed(SendError),

@@ -5,7 +5,6 @@ use crate::code::{Asked, Begun};
 use crate::config::CallConfig;
 use crate::context::{Environment, Origin, Spawned};
 use crate::coverage::Coverage;
-use crate::lending;
 use crate::meter::{End, Meter};
 use crate::methods::{Methods, Registered};
 use crate::room::{Room, Side};
@@ -16,7 +15,7 @@ use crate::trace::Tracer;
 use crate::tree::opened;
 use crate::wire::{Header, Status, Verdict, numbers};
 use am_core::slab::{Key, Slab};
-use am_core::transport::{Lent, PeerStatus};
+use am_core::transport::PeerStatus;
 use am_core::{Address, Instant, PendingReply, Span};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -55,8 +54,6 @@ pub(crate) struct Server<W> {
     outgoing: VecDeque<Key>,
     room: Arc<Room>,
     grants: VecDeque<Key>,
-    /// Requests that are lent.
-    reads: VecDeque<Key>,
     early: HashSet<(u64, u64)>,
     early_order: VecDeque<(u64, u64)>,
     /// Ways back that are kept, by peer.
@@ -99,7 +96,6 @@ impl<W: Send + 'static> Server<W> {
             outgoing: VecDeque::new(),
             room,
             grants: VecDeque::new(),
-            reads: VecDeque::new(),
             early: HashSet::new(),
             early_order: VecDeque::new(),
             held: Vec::new(),
@@ -154,7 +150,7 @@ impl<W: Send + 'static> Server<W> {
     /// Whether something could be done now.
     pub(crate) fn has_work(&self) -> bool {
         let timers = self.new_timers.is_empty() && self.old_timers.is_empty();
-        let sending = !(self.outgoing.is_empty() && self.grants.is_empty() && self.reads.is_empty());
+        let sending = !(self.outgoing.is_empty() && self.grants.is_empty());
         !timers || sending || !self.ready.is_empty()
     }
 
@@ -192,7 +188,7 @@ impl<W: Send + 'static> Server<W> {
             return bad;
         }
         if header.is(Header::LONG) {
-            return self.announce(arrived, lending::from_bytes(request), answer);
+            return self.announce(arrived, answer);
         }
         if !method.later {
             // What it answers might have to be kept.
@@ -302,7 +298,7 @@ impl<W: Send + 'static> Server<W> {
     }
 
     /// A long request is announced.
-    fn announce(&mut self, arrived: Arrived, lent: Option<Lent>, answer: &mut Vec<u8>) -> Taken {
+    fn announce(&mut self, arrived: Arrived, answer: &mut Vec<u8>) -> Taken {
         let Arrived { from, header, long, .. } = arrived;
         let (long, limit) = (u64::from(long), u64::from(self.config.max_bytes));
         let bytes = long.saturating_sub(self.tracer.envelope() as u64);
@@ -313,7 +309,7 @@ impl<W: Send + 'static> Server<W> {
         if self.is_full(header) {
             return Taken::Answered(Verdict::new(Status::RefusedTasks, header.digest));
         }
-        match self.add(arrived, Phase::Announced { bytes: long, lent }) {
+        match self.add(arrived, Phase::Announced { bytes: long }) {
             Some(key) => {
                 self.room.add(Side::Requests, from, long, key);
                 self.make_room();
@@ -328,17 +324,10 @@ impl<W: Send + 'static> Server<W> {
         let mut any = false;
         while let Some(key) = self.room.next(Side::Requests) {
             let task = self.tasks.get_mut(key).expect("a request that waits for memory has its task");
-            let Phase::Announced { bytes, lent } = task.phase else {
-                unreachable!("a request that waits is announced")
-            };
+            let Phase::Announced { bytes } = task.phase else { unreachable!("a request that waits is announced") };
             task.bytes = buffers::take_filled(bytes as usize);
-            if let Some(lent) = lent {
-                task.phase = Phase::Reading { lent, at: 0 };
-                self.reads.push_back(key);
-            } else {
-                task.phase = Phase::Receiving { received: Coverage::default() };
-                self.grants.push_back(key);
-            }
+            task.phase = Phase::Receiving { received: Coverage::default() };
+            self.grants.push_back(key);
             any = true;
         }
         any
@@ -475,7 +464,7 @@ impl<W: Send + 'static> Server<W> {
             // The end of a stream is one message.
             limit = limit.min(self.largest.load(Ordering::Relaxed));
         }
-        if let Phase::Receiving { .. } | Phase::Reading { .. } = task.phase {
+        if let Phase::Receiving { .. } = task.phase {
             self.room.give(task.from, task.bytes.len() as u64);
         }
         let status = within(limit, status, &mut answer);
@@ -516,7 +505,7 @@ impl<W: Send + 'static> Server<W> {
         match task.phase {
             Phase::Running { place } => self.unplace(task.header.method, place),
             Phase::Arrived => self.methods[usize::from(task.header.method)].running -= 1,
-            Phase::Receiving { .. } | Phase::Reading { .. } => {
+            Phase::Receiving { .. } => {
                 self.room.give(task.from, task.bytes.len() as u64);
             }
             Phase::Announced { .. } => self.room.remove(Side::Requests, task.from, key),
@@ -528,8 +517,6 @@ impl<W: Send + 'static> Server<W> {
         {
             self.spare.push(answer_queue);
         }
-        // Before its bytes change.
-        drop(task.loan.take());
         buffers::give(std::mem::take(&mut task.bytes));
     }
 
@@ -741,9 +728,9 @@ impl<W: Send + 'static> Server<W> {
                 let (pending, body, items) = (&mut task.pending, &task.bytes[..], task.items);
                 match dispatch(Dispatch::Answer { to, call, verdict, pending, body, task: key, items }) {
                     Dispatched::NotNow => After::Again,
-                    Dispatched::Announced(loan) => {
+                    Dispatched::Announced => {
                         *advanced = true;
-                        (task.phase, task.loan) = (Phase::Waiting, loan);
+                        task.phase = Phase::Waiting;
                         After::Stay
                     }
                     _ => After::Over,
@@ -791,6 +778,5 @@ enum After {
 }
 
 mod counting;
-mod lent;
 #[cfg(test)]
 mod tests;

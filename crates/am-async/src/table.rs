@@ -6,7 +6,6 @@ use crate::buffers;
 use crate::config::CallConfig;
 use crate::coverage::Coverage;
 use crate::error::Busy;
-use crate::lending;
 use crate::meter::{End, Meter, Party, Seen};
 use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Waiter, Wakers, outcome_of};
 use crate::room::{Room, Side};
@@ -14,13 +13,12 @@ use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
-use am_core::transport::{Lent, Loan, PeerStatus};
+use am_core::transport::PeerStatus;
 use am_core::{Address, Instant, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-mod lent;
 #[cfg(feature = "tower")]
 mod permits;
 mod sending;
@@ -49,14 +47,6 @@ enum State {
         verdict: Verdict,
         bytes: u64,
         task: u64,
-        lent: Option<Lent>,
-    },
-    /// Its answer is being read where the callee lends it.
-    Reading {
-        verdict: Verdict,
-        task: u64,
-        lent: Lent,
-        at: usize,
     },
     /// Its answer comes in parts.
     Receiving {
@@ -74,8 +64,6 @@ struct Slot {
     state: State,
     /// The request, later the answer.
     bytes: Vec<u8>,
-    /// The request is lent to its callee.
-    loan: Option<Loan>,
     waiter: Waiter,
     due: Due,
     timer: Option<Key>,
@@ -144,8 +132,6 @@ pub(crate) struct Table {
     /// Whether a place has come free for who waits for one, since calls were last sent.
     pub(crate) freed: bool,
     shipments: VecDeque<Shipment>,
-    /// Calls whose answers are lent.
-    reads: VecDeque<Key>,
     room: Arc<Room>,
     /// Of streams that have ended, for others.
     #[expect(clippy::vec_box, reason = "boxes go from call to call as they are")]
@@ -177,7 +163,6 @@ impl Table {
             notes: VecDeque::new(),
             freed: false,
             shipments: VecDeque::new(),
-            reads: VecDeque::new(),
             room,
             spare: Vec::new(),
             timers: Timers::new(),
@@ -283,9 +268,8 @@ impl Table {
         let permitted = matches!(entry, Entry::Permitted(permit) if self.use_permit(permit));
         #[cfg(not(feature = "tower"))]
         let permitted = false;
-        let (timer, loan) = (None, None);
-        let slot =
-            Slot { to, peer, header, state, bytes, loan, waiter, due, timer, stream, seen, counted, permitted };
+        let timer = None;
+        let slot = Slot { to, peer, header, state, bytes, waiter, due, timer, stream, seen, counted, permitted };
         let key = self.slots.insert(slot);
         if due != Due::Never || self.meter.is_on() {
             self.fresh.push(Alarm::Call(key));
@@ -362,9 +346,8 @@ impl Table {
             seen.at(now());
         }
         let (state, bytes) = (State::Sent, Vec::new());
-        let (loan, due, timer, stream, counted, permitted) = (None, Due::Never, None, None, true, false);
-        let slot =
-            Slot { to, peer, header, state, bytes, loan, waiter, due, timer, stream, seen, counted, permitted };
+        let (due, timer, stream, counted, permitted) = (Due::Never, None, None, true, false);
+        let slot = Slot { to, peer, header, state, bytes, waiter, due, timer, stream, seen, counted, permitted };
         Some(self.slots.insert(slot))
     }
 
@@ -415,7 +398,7 @@ impl Table {
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         let idle = self.turns.is_empty() && self.notes.is_empty() && self.shipments.is_empty();
-        let idle = idle && self.uncounted.is_empty() && self.reads.is_empty();
+        let idle = idle && self.uncounted.is_empty();
         #[cfg(feature = "tower")]
         let idle = idle && !self.awaits_permits();
         !idle || self.needs_time() || self.meter.waits()
@@ -499,8 +482,6 @@ impl Table {
         if let Some(timer) = slot.timer.take() {
             self.timers.remove(timer);
         }
-        // Before its bytes change.
-        slot.loan = None;
         let peer = &mut self.peers[slot.peer as usize];
         match slot.state {
             State::Done(_) => return false,
@@ -524,7 +505,7 @@ impl Table {
                 }
                 return false;
             }
-            State::Receiving { .. } | State::Reading { .. } => {
+            State::Receiving { .. } => {
                 self.room.give(slot.to, slot.bytes.len() as u64);
             }
             State::Announced { .. } => self.room.remove(Side::Answers, slot.to, key),
@@ -597,8 +578,6 @@ impl Table {
             Status::Item => return self.item(call, number, body, wakers),
             _ => {}
         }
-        // Before its bytes change.
-        slot.loan = None;
         // A request that is still being sent has been answered early: it is too long, or the callee is faulty.
         if let State::Sending = slot.state {
             self.shipments.retain(|shipment| shipment.call != call);
@@ -611,10 +590,7 @@ impl Table {
                 self.notes.push_back(Note::Cancel { to: from, call });
                 return self.end(call, Outcome::AnswerTooLarge { bytes: number, limit }, wakers);
             }
-            slot.bytes.clear();
-            body(&mut slot.bytes);
-            let lent = lending::from_bytes(&slot.bytes);
-            slot.state = State::Announced { verdict, bytes: number, task, lent };
+            slot.state = State::Announced { verdict, bytes: number, task };
             self.room.add(Side::Answers, from, number, call);
             self.make_room();
             return;
@@ -656,17 +632,12 @@ impl Table {
         let mut any = false;
         while let Some(call) = self.room.next(Side::Answers) {
             let slot = self.slots.get_mut(call).expect("an answer that waits for memory has its call");
-            let State::Announced { verdict, bytes, task, lent } = slot.state else {
+            let State::Announced { verdict, bytes, task } = slot.state else {
                 unreachable!("an answer that waits is announced")
             };
             buffers::give(std::mem::replace(&mut slot.bytes, buffers::take_filled(bytes as usize)));
-            if let Some(lent) = lent {
-                slot.state = State::Reading { verdict, task, lent, at: 0 };
-                self.reads.push_back(call);
-            } else {
-                slot.state = State::Receiving { verdict, received: Coverage::default() };
-                self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
-            }
+            slot.state = State::Receiving { verdict, received: Coverage::default() };
+            self.notes.push_back(Note::GrantAnswer { to: slot.to, task, call });
             any = true;
         }
         any

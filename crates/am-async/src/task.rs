@@ -7,7 +7,6 @@ use crate::stream::AnswerQueue;
 use crate::trace;
 use crate::wire::{Header, Verdict};
 use am_core::slab::Key;
-use am_core::transport::{Lent, Loan};
 use am_core::{Address, Instant, PendingReply, Span};
 use std::sync::Arc;
 
@@ -16,11 +15,9 @@ pub(crate) enum Phase {
     /// The request is there, and its method begins when the time is known.
     Arrived,
     /// A long request waits until there is room for it.
-    Announced { bytes: u64, lent: Option<Lent> },
+    Announced { bytes: u64 },
     /// A long request comes in parts.
     Receiving { received: Coverage },
-    /// A long request is being read where its caller lends it.
-    Reading { lent: Lent, at: usize },
     /// The method works on it, at this place.
     Running { place: u32 },
     /// The answer is to be sent.
@@ -47,8 +44,6 @@ pub(crate) struct Task {
     pub(crate) listed: bool,
     /// The request's parts, later the answer.
     pub(crate) bytes: Vec<u8>,
-    /// The answer is lent to its caller.
-    pub(crate) loan: Option<Loan>,
     /// The time left when the request came.
     pub(crate) left: Option<Span>,
     pub(crate) deadline: Option<Instant>,
@@ -78,7 +73,6 @@ impl Task {
             kept: false,
             listed: false,
             bytes: Vec::new(),
-            loan: None,
             left,
             deadline: None,
             timer: None,
@@ -144,8 +138,8 @@ pub(crate) enum Dispatch<'a> {
 pub(crate) enum Dispatched {
     /// Sent as a whole.
     Sent,
-    /// Too long for one message: it was announced, and maybe lent.
-    Announced(Option<Loan>),
+    /// Too long for one message: it was announced.
+    Announced,
     /// So many bytes of a part were sent.
     Partly(usize),
     NotNow,

@@ -3,7 +3,6 @@
 use super::{ANSWER, CALL, CALL_WITH, Calls, NO_DEADLINE, ONE_WAY, ONE_WAY_WITH, PART, Wire};
 use crate::buffers;
 use crate::context::Environment;
-use crate::lending;
 use crate::made::{self, Made};
 use crate::outcome::{Note, Outgoing, Sent, Wakers};
 use crate::shared::Shared;
@@ -11,7 +10,6 @@ use crate::task::{Dispatch, Dispatched};
 use crate::wire::{Control, Header, PART_OF_ANSWER, Status, Verdict, measures};
 use am_core::layer::Outbox;
 use am_core::slab::Key;
-use am_core::transport::{Lender, Loan};
 use am_core::{
     Address, Arguments, Category, Endpoint, HasLayer, Lane, Rejected, ReplyError, Request, SendError, Transport,
 };
@@ -255,13 +253,8 @@ pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'stati
     calls.more |= left || environment.has_spawned();
 }
 
-/// Lends bytes to a rank that reads them, as far as is known.
-fn lend(outbox: &mut Outbox<'_>, lender: &mut Lender, to: Address, bytes: &[u8]) -> Option<Loan> {
-    if outbox.reads_lent(to) { lender.lend(bytes) } else { None }
-}
-
 #[inline]
-pub(super) fn send_call(outbox: &mut Outbox<'_>, wire: Wire, lender: &mut Lender, outgoing: Outgoing<'_>) -> Sent {
+pub(super) fn send_call(outbox: &mut Outbox<'_>, wire: Wire, outgoing: Outgoing<'_>) -> Sent {
     let Outgoing { key, to, header, request: body, left, window } = outgoing;
     let (one_way, stream, call) = (header.is(Header::ONE_WAY), header.is(Header::STREAM), key.to_u64());
     let words = match (one_way, left.is_some() | stream) {
@@ -274,11 +267,8 @@ pub(super) fn send_call(outbox: &mut Outbox<'_>, wire: Wire, lender: &mut Lender
     if !body.is_empty() && body.len() as u64 > room(outbox, to, words) {
         let header = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
         let measures = measures(body.len() as u32, window);
-        let loan = if one_way { None } else { lend(outbox, lender, to, body) };
-        let place = loan.as_ref().map(|loan| lending::to_bytes(loan.lent()));
-        let place = place.as_ref().map_or(&[][..], |place| &place[..]);
-        return match sent(request(outbox, to, wire.call_with, (header, call, time, measures), place)) {
-            Sent::Yes => Sent::Announced(loan),
+        return match sent(outbox.try_request(to, wire.call_with, (header, call, time, measures))) {
+            Sent::Yes => Sent::Announced,
             other => other,
         };
     }
@@ -317,12 +307,7 @@ pub(super) fn send_part(
     }
 }
 
-pub(super) fn send_answer(
-    outbox: &mut Outbox<'_>,
-    wire: Wire,
-    lender: &mut Lender,
-    dispatch: Dispatch<'_>,
-) -> Dispatched {
+pub(super) fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatch<'_>) -> Dispatched {
     let outcome = match dispatch {
         Dispatch::Answer { to, call, verdict, pending, body, task, items } => {
             if let Some(way_back) = pending.take() {
@@ -346,11 +331,8 @@ pub(super) fn send_answer(
             if body.len() as u64 > room(outbox, to, ANSWER) {
                 let (verdict, bytes) = (Verdict { long: true, ..verdict }.to_u64(), body.len() as u64);
                 let words = (verdict, call, bytes, task.to_u64());
-                let loan = lend(outbox, lender, to, body);
-                let place = loan.as_ref().map(|loan| lending::to_bytes(loan.lent()));
-                let place = place.as_ref().map_or(&[][..], |place| &place[..]);
-                return match request(outbox, to, wire.answer, words, place) {
-                    Ok(()) => Dispatched::Announced(loan),
+                return match outbox.try_request(to, wire.answer, words) {
+                    Ok(()) => Dispatched::Announced,
                     Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
                     Err(_) => Dispatched::Gone,
                 };

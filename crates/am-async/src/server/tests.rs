@@ -2,11 +2,9 @@
 
 use super::*;
 use crate::error::Failure;
-use crate::lending::PIECE;
 use crate::method::Method;
 use crate::shared::Shared;
 use am_core::Rank;
-use am_core::transport::LentFault;
 
 const FROM: Address = Address::new(Rank(3), 0);
 
@@ -131,34 +129,4 @@ fn requests_on_behalf_of_others_count_once() {
     assert!(matches!(played.request(Header::LONG, 9, 80, &[]), Taken::Later(_)));
     [2, 3, 4, 9].into_iter().for_each(|call| played.server.cancel(1, call));
     assert_eq!((played.server.answering(), played.server.on_behalf, played.room.used()), (0, 0, 0));
-}
-
-/// A request that is lent is read in pieces, and its method runs when all have come; one that can not be read
-/// comes in parts.
-#[test]
-fn lent_requests_are_read() {
-    let mut played = Played::new(CallConfig::new(), true);
-    let lent = Lent::new(1, 2, 3);
-    for (call, long) in [(1, PIECE as u32 + 1), (2, 1), (3, 1), (4, 1)] {
-        assert!(matches!(played.request(Header::LONG, call, long, &lending::to_bytes(lent)), Taken::Later(_)));
-    }
-    // Nobody waits for it any more.
-    played.server.cancel(1, 4);
-    assert!(played.server.has_work() && played.server.grants.is_empty());
-    let Played { server, world, environment, .. } = &mut played;
-    let mut reads = Vec::new();
-    let mut read = |from: Address, of: &Lent, at: u64, out: &mut [u8]| {
-        assert_eq!((from, *of), (FROM, lent));
-        reads.push((at, out.len()));
-        out.fill(5);
-        if reads.len() == 3 { Err(LentFault::Refused) } else { Ok(()) }
-    };
-    assert_eq!(server.read_lent(world, environment, &mut read), (true, true));
-    assert_eq!(server.read_lent(world, environment, &mut read), (true, false));
-    assert_eq!(reads, [(0, PIECE), (0, 1), (0, 1), (PIECE as u64, 1)]);
-    // The first is no number.
-    assert_eq!((*world, server.outgoing.len(), server.grants.len()), (5, 2, 1));
-    let key = server.grants[0];
-    server.part(world, environment, FROM, (key, 0, 1), |bytes| bytes.fill(5));
-    assert_eq!((*world, server.outgoing.len(), played.room.used()), (10, 3, 0));
 }

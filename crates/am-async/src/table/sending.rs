@@ -107,13 +107,10 @@ impl Table {
         };
         let window = slot.stream.as_ref().map_or(0, |answers| answers.window());
         let outgoing = Outgoing { key, to: slot.to, header: slot.header, request: &slot.bytes, left, window };
-        let mut sent = send(outgoing);
+        let sent = send(outgoing);
         match sent {
             Sent::NotNow => return false,
-            Sent::Announced(ref mut loan) => {
-                slot.header.flags |= Header::LONG;
-                slot.loan = loan.take();
-            }
+            Sent::Announced => slot.header.flags |= Header::LONG,
             Sent::Yes if slot.header.is(Header::ONE_WAY) => {
                 // Whatever comes of it, nobody waits.
                 if let Some(timer) = slot.timer.take() {
@@ -151,7 +148,7 @@ impl Table {
             match send(note) {
                 Sent::NotNow => self.notes.push_back(note),
                 // To a peer that is gone.
-                Sent::Yes | Sent::Announced(_) | Sent::Failed(_) => advanced = true,
+                Sent::Yes | Sent::Announced | Sent::Failed(_) => advanced = true,
             }
         }
         (advanced, !self.notes.is_empty())
@@ -223,7 +220,6 @@ impl Table {
             return;
         }
         slot.state = State::Sending;
-        slot.loan = None;
         self.shipments.push_back(Shipment { call, remote, sent: 0 });
     }
 

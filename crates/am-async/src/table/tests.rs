@@ -1,11 +1,9 @@
 //! Calls against callees that a test plays by hand, faulty ones among them.
 
 use super::*;
-use crate::lending::PIECE;
 use crate::method::MethodId;
 use crate::outcome::Sent;
 use am_core::Rank;
-use am_core::transport::{Lender, LentFault};
 
 const ID: MethodId = MethodId { index: 0, digest: 7 };
 const TO: Address = Address::new(Rank(0), 0);
@@ -30,7 +28,7 @@ impl Played {
             .table
             .start(TO, Header::new(ID, flags), request, Due::Never, Entry::Waits, Waiter::Nobody)
             .unwrap();
-        self.table.send(&mut self.wakers, |_| if long { Sent::Announced(None) } else { Sent::Yes });
+        self.table.send(&mut self.wakers, |_| if long { Sent::Announced } else { Sent::Yes });
         key
     }
 
@@ -135,69 +133,6 @@ fn a_part_that_comes_twice_ends_its_call() {
     played.table.part(TO, call, 40, 40, |_| unreachable!(), &mut played.wakers);
     assert!(matches!(played.outcome(call), Some(Outcome::BadAnswer)));
     assert_eq!(played.room.used(), 0);
-}
-
-/// An answer that is lent is read in pieces, and its callee hears when it has been; one that can not be read comes
-/// in parts.
-#[test]
-fn lent_answers_are_read() {
-    let mut played = Played::new(CallConfig::new());
-    let lent = Lent::new(1, 2, 3);
-    let calls: Vec<Key> = (0..4).map(|_| played.call(0, vec![], false)).collect();
-    for (call, long) in calls.iter().zip([PIECE as u64 + 1, 5, 5, 5]) {
-        played.answer(*call, Status::Answer, true, long, &lending::to_bytes(lent));
-    }
-    // Nobody waits for it any more.
-    played.table.cancel(calls[3], true);
-    assert_eq!(played.notes(), [Note::Cancel { to: TO, call: calls[3] }]);
-    let mut reads = Vec::new();
-    let mut read = |from: Address, of: &Lent, at: u64, out: &mut [u8]| {
-        assert_eq!((from, *of), (TO, lent));
-        reads.push((at, out.len()));
-        out.fill(7);
-        if reads.len() == 3 { Err(LentFault::Withdrawn) } else { Ok(()) }
-    };
-    assert_eq!(played.table.read_lent(&mut played.wakers, &mut read), (true, true));
-    assert_eq!(played.table.read_lent(&mut played.wakers, &mut read), (true, false));
-    assert_eq!(reads, [(0, PIECE), (0, 5), (0, 5), (PIECE as u64, 1)]);
-    let grant = Note::GrantAnswer { to: TO, task: 0, call: calls[2] };
-    let read = |call: Key| Note::Cancel { to: TO, call };
-    assert_eq!(played.notes(), [read(calls[1]), grant, read(calls[0])]);
-    for call in &calls[..2] {
-        let Polled::Ready((Outcome::Answer, bytes)) = played.table.poll(*call, None) else {
-            panic!("it is there")
-        };
-        assert!(bytes.iter().all(|byte| *byte == 7));
-    }
-    played.table.part(TO, calls[2], 0, 5, |bytes| bytes.fill(7), &mut played.wakers);
-    assert!(matches!(played.outcome(calls[2]), Some(Outcome::Answer)));
-    assert_eq!((played.room.used(), played.table.len(), played.table.under_way()), (0, 0, 0));
-}
-
-/// A loan ends before its bytes change: with the answer, and when the caller no longer waits.
-#[test]
-fn requests_are_lent_until_their_calls_have_ended() {
-    let mut played = Played::new(CallConfig::new());
-    let mut lender = Lender::new(1);
-    let mut lend = |played: &mut Played| {
-        let header = Header::new(ID, 0);
-        let key = played.table.start(TO, header, vec![1; 1000], Due::Never, Entry::Waits, Waiter::Nobody).unwrap();
-        played.table.send(&mut played.wakers, |outgoing| Sent::Announced(lender.lend(outgoing.request)));
-        assert!(played.table.slots.get(key).unwrap().loan.is_some());
-        key
-    };
-    let call = lend(&mut played);
-    played.answer(call, Status::Accepted, false, 0, &[]);
-    assert!(played.table.slots.get(call).unwrap().loan.is_some());
-    played.answer(call, Status::Answer, false, 0, &[5]);
-    assert!(played.table.slots.get(call).unwrap().loan.is_none());
-    let call = lend(&mut played);
-    played.table.granted(TO, call, 9);
-    assert!(played.table.slots.get(call).unwrap().loan.is_none());
-    played.table.cancel(call, true);
-    let call = lend(&mut played);
-    played.table.cancel(call, true);
-    lend(&mut played);
 }
 
 #[test]
