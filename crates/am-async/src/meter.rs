@@ -80,7 +80,7 @@ impl End {
     pub(crate) fn of_status(status: Status, one_way: bool) -> Self {
         match status {
             Status::Answer | Status::Accepted | Status::Item if one_way => Self::OneWay,
-            Status::Answer | Status::Accepted | Status::Item => Self::Answered,
+            Status::Answer | Status::Accepted | Status::Item | Status::Items => Self::Answered,
             Status::Failed => Self::Failed,
             Status::Panicked => Self::Panicked,
             Status::RefusedTasks | Status::RefusedMethod => Self::Refused,

@@ -183,6 +183,6 @@ pub(crate) fn outcome_of(verdict: Verdict, body: &[u8]) -> Outcome {
         Status::BadRequest => Outcome::BadRequest,
         Status::LongRequest => Outcome::RequestTooLarge { bytes, limit },
         Status::LongAnswer => Outcome::AnswerTooLarge { bytes, limit },
-        Status::Accepted | Status::Item => Outcome::BadAnswer,
+        Status::Accepted | Status::Item | Status::Items => Outcome::BadAnswer,
     }
 }

@@ -697,12 +697,13 @@ impl<W: Send + 'static> Server<W> {
             }
         }
         // The answers of a stream leave before its end.
-        while let Some(item) = task.answer_queue.as_ref().and_then(|answer_queue| answer_queue.pop()) {
-            let verdict = Verdict::new(Status::Item, task.header.digest);
-            match dispatch(Dispatch::Item { to, call, verdict, body: &item, number: task.items }) {
+        while let Some(bundle) = task.answer_queue.as_ref().and_then(|answer_queue| answer_queue.pop()) {
+            let (status, body) = bundle.message();
+            let verdict = Verdict::new(status, task.header.digest);
+            match dispatch(Dispatch::Items { to, call, verdict, body, number: task.items }) {
                 Dispatched::NotNow => {
                     if let Some(answer_queue) = &task.answer_queue {
-                        answer_queue.put_back(item);
+                        answer_queue.put_back(bundle);
                         if task.items != before {
                             answer_queue.sent();
                         }
@@ -712,9 +713,9 @@ impl<W: Send + 'static> Server<W> {
                 Dispatched::Gone => return After::Over,
                 _ => {
                     *advanced = true;
-                    task.items += 1;
-                    task.item_bytes += item.len() as u64;
-                    buffers::give(item);
+                    task.items += u64::from(bundle.count);
+                    task.item_bytes += bundle.item_bytes;
+                    buffers::give(bundle.bytes);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use crate::buffers;
 use crate::method::encode;
 use crate::shared::TaskWaker;
+use crate::wire::{LENGTH, Status, put_length};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,9 +12,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+/// Bytes of answers that travel together at most: so many save nearly all that can be saved.
+const BUNDLE: usize = 8 << 10;
+
+/// Answers that travel in one message.
+#[derive(Debug, Default)]
+pub(crate) struct Bundle {
+    /// Each answer after its length.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) count: u32,
+    /// Bytes of the answers alone.
+    pub(crate) item_bytes: u64,
+}
+
+impl Bundle {
+    /// What the message says, and its payload: one answer travels as it is.
+    pub(crate) fn message(&self) -> (Status, &[u8]) {
+        match self.count {
+            1 => (Status::Item, &self.bytes[self.bytes.len() - self.item_bytes as usize..]),
+            _ => (Status::Items, &self.bytes),
+        }
+    }
+
+    fn add(&mut self, item: &[u8]) {
+        put_length(item.len() as u32, &mut self.bytes);
+        self.bytes.extend_from_slice(item);
+        self.count += 1;
+        self.item_bytes += item.len() as u64;
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
-    items: VecDeque<Vec<u8>>,
+    bundles: VecDeque<Bundle>,
+    /// Answers in them.
+    items: usize,
     /// Answers that may be put in until the caller has taken some.
     credit: u64,
     waker: Option<Waker>,
@@ -41,8 +74,8 @@ impl AnswerQueue {
     /// under way.
     pub(crate) fn renew(&mut self, credit: u64, task: &Arc<TaskWaker>) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
-        queue.items.drain(..).for_each(buffers::give);
-        (queue.credit, queue.waker) = (credit, None);
+        queue.bundles.drain(..).for_each(|bundle| buffers::give(bundle.bytes));
+        (queue.items, queue.credit, queue.waker) = (0, credit, None);
         if !Arc::ptr_eq(&self.task, task) {
             self.task = Arc::clone(task);
         }
@@ -61,13 +94,31 @@ impl AnswerQueue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Hands out the first answer; one that could not be sent is put back.
-    pub(crate) fn pop(&self) -> Option<Vec<u8>> {
-        self.queue().items.pop_front()
+    /// Puts an answer in, with those before it if a message carries them together.
+    fn push(queue: &mut Queue, item: &[u8], largest: usize) {
+        queue.items += 1;
+        if let Some(last) = queue.bundles.back_mut()
+            && last.bytes.len() + LENGTH + item.len() <= largest.min(BUNDLE)
+        {
+            return last.add(item);
+        }
+        let mut bundle = Bundle { bytes: buffers::take(), ..Bundle::default() };
+        bundle.add(item);
+        queue.bundles.push_back(bundle);
     }
 
-    pub(crate) fn put_back(&self, item: Vec<u8>) {
-        self.queue().items.push_front(item);
+    /// Hands out the first answers; those that could not be sent are put back.
+    pub(crate) fn pop(&self) -> Option<Bundle> {
+        let mut queue = self.queue();
+        let bundle = queue.bundles.pop_front()?;
+        queue.items -= bundle.count as usize;
+        Some(bundle)
+    }
+
+    pub(crate) fn put_back(&self, bundle: Bundle) {
+        let mut queue = self.queue();
+        queue.items += bundle.count as usize;
+        queue.bundles.push_front(bundle);
     }
 
     /// Answers have been sent: the method may go on.
@@ -77,7 +128,16 @@ impl AnswerQueue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue().items.is_empty()
+        self.queue().bundles.is_empty()
+    }
+}
+
+/// An answer that is not among the others yet, in a buffer that goes round.
+struct Waiting(Vec<u8>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        buffers::give(std::mem::take(&mut self.0));
     }
 }
 
@@ -122,7 +182,9 @@ impl<R: Serialize> Sink<R> {
         usize::try_from(self.answer_queue.largest.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order.
+    /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order. Those that
+    /// are put in before the endpoint has its next turn travel together, as far as one message carries them; none
+    /// waits for others.
     ///
     /// # Errors
     /// [`SinkError`]; the stream can go on.
@@ -134,21 +196,62 @@ impl<R: Serialize> Sink<R> {
             buffers::give(item);
             return Err(SinkError::TooLarge { bytes, limit });
         }
-        let mut item = Some(item);
+        let item = Waiting(item);
         std::future::poll_fn(|context| {
             let mut queue = self.answer_queue.queue();
-            if queue.credit == 0 || queue.items.len() >= self.answer_queue.most {
+            if queue.credit == 0 || queue.items >= self.answer_queue.most {
                 let old = queue.waker.replace(context.waker().clone());
                 drop((queue, old));
                 return Poll::Pending;
             }
             queue.credit -= 1;
-            queue.items.extend(item.take());
+            AnswerQueue::push(&mut queue, &item.0, limit as usize);
             drop(queue);
             std::task::Wake::wake_by_ref(&self.answer_queue.task);
             Poll::Ready(())
         })
         .await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doorbell::Doorbell;
+    use crate::shared::Ready;
+    use am_core::slab::Slab;
+    use std::pin::pin;
+    use std::task::Context;
+
+    #[test]
+    fn answers_that_are_ready_travel_together() {
+        let task = TaskWaker::new(&Ready::new(&Arc::new(Doorbell::default())), Slab::new().insert(()));
+        let mut queue = AnswerQueue::new(6, &Arc::new(AtomicU64::new(20)), &task);
+        Arc::get_mut(&mut queue).unwrap().renew(7, &task);
+        let mut sink = Sink::<String>::new(&queue);
+        let mut send = |length: usize| {
+            let text = "x".repeat(length);
+            let sent = pin!(sink.send(&text)).poll(&mut Context::from_waker(Waker::noop()));
+            sent.map(Result::unwrap).is_ready()
+        };
+        // A text has its length before it, and a place among others takes a byte more, for which five are free.
+        assert!([1, 2, 3, 19, 1, 1].into_iter().all(&mut send));
+        assert!(!send(1), "as many as may wait here");
+        let mut counts = Vec::new();
+        let first = queue.pop().unwrap();
+        assert_eq!(first.message(), (Status::Items, &b"\x02\x01x\x03\x02xx\x04\x03xxx"[..]));
+        assert_eq!((first.count, first.item_bytes), (3, 9));
+        // What could not be sent stays the first.
+        queue.put_back(first);
+        assert!(!send(1));
+        while let Some(bundle) = queue.pop() {
+            counts.push((bundle.count, bundle.message().0, bundle.message().1.len()));
+        }
+        assert_eq!(counts, [(3, Status::Items, 12), (1, Status::Item, 20), (2, Status::Items, 6)]);
+        assert!(send(5));
+        assert!(!send(5), "the caller has taken none");
+        assert_eq!(queue.pop().unwrap().message(), (Status::Item, &b"\x05xxxxx"[..]));
+        assert!(queue.pop().is_none() && queue.is_empty());
     }
 }

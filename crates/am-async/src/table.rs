@@ -10,7 +10,7 @@ use crate::meter::{End, Meter, Party, Seen};
 use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Waiter, Wakers, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
-use crate::wire::{Header, Status, Verdict};
+use crate::wire::{Header, Status, Verdict, split_length};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
@@ -576,6 +576,7 @@ impl Table {
         match verdict.status {
             Status::Accepted => return,
             Status::Item => return self.item(call, number, body, wakers),
+            Status::Items => return self.items(call, number, body, wakers),
             _ => {}
         }
         // A request that is still being sent has been answered early: it is too long, or the callee is faulty.
@@ -619,6 +620,38 @@ impl Table {
             bytes
         };
         if answers.put(number, bytes).is_err() {
+            return self.end(call, Outcome::BadAnswer, wakers);
+        }
+        wakers.add(&mut slot.waiter);
+        if let Some(outcome) = answers.ended() {
+            self.end(call, outcome, wakers);
+        }
+    }
+
+    /// Several of them have come, the first of which has this number.
+    fn items(&mut self, call: Key, first: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
+        let Some(slot) = self.slots.get_mut(call) else { return };
+        let Some(answers) = &mut slot.stream else { return self.end(call, Outcome::BadAnswer, wakers) };
+        let mut all = buffers::take();
+        body(&mut all);
+        // As many as its window lets a stream have at most.
+        let (mut rest, mut number, mut bad) = (&all[..], first, all.is_empty());
+        while !rest.is_empty() && !bad {
+            let Some((item, behind)) = split_length(rest) else {
+                bad = true;
+                break;
+            };
+            let bytes = || {
+                let mut bytes = buffers::take();
+                bytes.extend_from_slice(item);
+                bytes
+            };
+            self.meter.answer_bytes(Party::Caller, slot.header.method, item.len() as u64);
+            bad = answers.put(number, bytes).is_err();
+            (rest, number) = (behind, number.wrapping_add(1));
+        }
+        buffers::give(all);
+        if bad {
             return self.end(call, Outcome::BadAnswer, wakers);
         }
         wakers.add(&mut slot.waiter);

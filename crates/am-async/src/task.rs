@@ -126,8 +126,8 @@ pub(crate) enum Dispatch<'a> {
     },
     /// Word by the way back that the answer comes later.
     Accepted { call: u64, verdict: Verdict, pending: PendingReply },
-    /// One answer of a stream.
-    Item { to: Address, call: u64, verdict: Verdict, body: &'a [u8], number: u64 },
+    /// Answers of a stream, the first of which has this number.
+    Items { to: Address, call: u64, verdict: Verdict, body: &'a [u8], number: u64 },
     /// There is room for a long request.
     Grant { to: Address, call: u64, task: Key },
     /// Part of a long answer.

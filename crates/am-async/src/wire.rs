@@ -76,6 +76,8 @@ pub(crate) enum Status {
     Accepted,
     /// One of several answers follows.
     Item,
+    /// Several of them follow, each after its [length](put_length).
+    Items,
 }
 
 /// The first word of an answer: what it says, whether it is sent when the caller has room, and the digest of its
@@ -110,10 +112,37 @@ impl Verdict {
             7 => Status::LongAnswer,
             8 => Status::Accepted,
             9 => Status::Item,
+            10 => Status::Items,
             _ => return None,
         };
         Some(Self { status, long: word & 0x100 != 0, digest: (word >> 32) as u32 })
     }
+}
+
+/// Bytes of a length at most.
+pub(crate) const LENGTH: usize = 5;
+
+/// Appends a length: seven bits in each byte, the low ones first, and in its highest bit whether another follows.
+#[inline]
+pub(crate) fn put_length(mut length: u32, into: &mut Vec<u8>) {
+    while length >= 0x80 {
+        into.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    into.push(length as u8);
+}
+
+/// The bytes whose length [`put_length`] wrote before them, and what follows.
+#[inline]
+pub(crate) fn split_length(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut length = 0u64;
+    for (place, byte) in bytes.iter().enumerate().take(LENGTH) {
+        length |= u64::from(byte & 0x7f) << (7 * place);
+        if byte & 0x80 == 0 {
+            return bytes[place + 1..].split_at_checked(usize::try_from(length).ok()?);
+        }
+    }
+    None
 }
 
 /// Two numbers as the body of an answer.
@@ -172,10 +201,22 @@ mod tests {
         assert!(header.is(Header::LONG) && !header.is(Header::ONE_WAY));
         for status in 0..=u64::from(u8::MAX) {
             let verdict = Verdict::from_u64(status | 0x100 | 7 << 32);
-            assert_eq!(verdict.map(Verdict::to_u64), (status < 10).then_some(status | 0x100 | 7 << 32));
+            assert_eq!(verdict.map(Verdict::to_u64), (status < 11).then_some(status | 0x100 | 7 << 32));
         }
         assert_eq!(read_measures(measures(7, u32::MAX)), (7, u32::MAX));
         assert_eq!(read_numbers(&numbers(5, u64::MAX)), (5, u64::MAX));
+        let lengths = [0, 1, 127, 128, 300, 70_000];
+        for length in lengths {
+            let mut bytes = Vec::new();
+            put_length(length, &mut bytes);
+            assert!(bytes.len() <= LENGTH);
+            bytes.resize(bytes.len() + length as usize, 1);
+            assert_eq!(split_length(&bytes), Some((&vec![1; length as usize][..], &[][..])));
+            assert_eq!(split_length(&bytes[..bytes.len() - 1]), None);
+            bytes.push(9);
+            assert_eq!(split_length(&bytes).map(|(_, rest)| rest), Some(&[9][..]));
+        }
+        assert_eq!((split_length(&[]), split_length(&[0x80; 6])), (None, None));
         assert_eq!(read_numbers(&[1; 12]), (0x0101_0101_0101_0101, 0));
         assert_eq!(
             (0..9).filter_map(Control::from_u64).map(|control| control as u64).collect::<Vec<_>>(),

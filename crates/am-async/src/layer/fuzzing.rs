@@ -392,7 +392,8 @@ impl Duel<'_> {
             // Answers of every kind to calls that there are.
             6..=7 => {
                 let call = self.key(false);
-                let status = self.choices.one_of(&[0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 255]);
+                let status =
+                    self.choices.one_of(&[0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 10, 11, 255]);
                 let long = u64::from(self.choices.of(2) == 0) << 8;
                 let verdict = self.digest(call) | status | long;
                 let numbers = (if long != 0 { length } else { number(&mut self.choices) }, self.key(true));

@@ -345,7 +345,7 @@ pub(super) fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatc
                 Err(_) => Dispatched::Gone,
             };
         }
-        Dispatch::Item { to, call, verdict, body, number } => {
+        Dispatch::Items { to, call, verdict, body, number } => {
             request(outbox, to, wire.answer, (verdict.to_u64(), call, number, 0), body)
         }
         Dispatch::Grant { to, call, task } => {

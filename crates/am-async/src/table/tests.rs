@@ -125,6 +125,39 @@ fn impossible_answers_of_streams_end_them() {
 }
 
 #[test]
+fn answers_that_come_together_are_taken_one_by_one() {
+    let bundles: [&[u8]; 5] = [&[], &[1], &[1, 7, 0x80], &[1, 7, 0], &[1, 7, 0, 1, 8, 1, 9]];
+    for (place, bundle) in bundles.into_iter().enumerate() {
+        let mut played = Played::new(CallConfig::new().stream_window(3));
+        let call = played.call(Header::STREAM, vec![], false);
+        played.answer(call, Status::Items, false, 1, bundle);
+        let take = |played: &mut Played| match played.table.poll_stream(call, None) {
+            Polled::Ready(Ok(item)) => Some(item),
+            Polled::Ready(Err((outcome, _))) => {
+                assert!(matches!(outcome, Outcome::BadAnswer));
+                None
+            }
+            Polled::Pending(_) => panic!("it is there"),
+        };
+        if place < 3 {
+            // Nothing, or less than its length says.
+            assert_eq!(take(&mut played), None, "{bundle:?}");
+        } else if place == 3 {
+            // The first of all comes last.
+            played.answer(call, Status::Item, false, 0, &[]);
+            assert_eq!([(); 3].map(|()| take(&mut played)), [Some(vec![]), Some(vec![7]), Some(vec![])]);
+            // One that is no stream's.
+            let call = played.call(0, vec![], false);
+            played.answer(call, Status::Items, false, 0, &[1, 7]);
+            assert!(matches!(played.outcome(call), Some(Outcome::BadAnswer)));
+        } else {
+            // One more than may be under way.
+            assert_eq!(take(&mut played), None);
+        }
+    }
+}
+
+#[test]
 fn a_part_that_comes_twice_ends_its_call() {
     let mut played = Played::new(CallConfig::new().receive_bytes(100));
     let call = played.call(0, vec![], false);
