@@ -8,6 +8,7 @@ mod groups;
 mod leaks;
 mod limits;
 mod losses;
+mod made;
 mod metrics;
 mod objects;
 mod on_tokio;

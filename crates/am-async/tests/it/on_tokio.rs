@@ -130,3 +130,46 @@ fn a_runtime_without_time_will_do() {
         driver.abort();
     });
 }
+
+/// Drivers that block threads of their own, and a task after that; deadlines and losses end them not.
+#[test]
+fn a_driver_may_block_a_thread() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut transports = network(2, LoopbackConfig::default()).into_iter();
+    let (a, b) = (transports.next().unwrap(), transports.next().unwrap());
+    let other = std::thread::spawn(move || attach(b, CallConfig::default()).0);
+    let (mut endpoint, handles) = attach(a, CallConfig::default());
+    // Shorter than the driver is idle.
+    endpoint.set_timeout(Span::from_millis(5));
+    let other = other.join().unwrap();
+    let ((caller, driver), (_, serving)) = (drive(endpoint), drive(other));
+    let (stop, stop_other) = (driver.stop_handle(), serving.stop_handle());
+    let (driver, serving) = (std::thread::spawn(|| driver.block()), std::thread::spawn(|| serving.block()));
+    runtime.block_on(async {
+        for number in 0..50 {
+            assert_eq!(caller.call(Rank(1), handles.later, &(number, 10)).await, Ok(number + 1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        let error = caller.timeout(Span::from_millis(1)).call(Rank(1), handles.never, &()).await.unwrap_err();
+        assert!(matches!(error, CallError::TimedOut { .. }), "{error}");
+        caller.sleep(Span::from_micros(100)).await;
+    });
+    stop.stop();
+    let end = driver.join().unwrap();
+    assert_eq!(end.error, None);
+    let (caller, driver) = drive(end.endpoint);
+    let stop = driver.stop_handle();
+    runtime.block_on(async {
+        let driver = tokio::spawn(driver);
+        assert_eq!(caller.call(Rank(1), handles.half, &4).await, Ok(2));
+        stop.stop();
+        let mut first = driver.await.unwrap().endpoint;
+        stop_other.stop();
+        let second = serving.join().unwrap();
+        assert_eq!(second.error, None);
+        first.set_timeout(Span::from_secs(300));
+        let second = std::thread::spawn(move || second.endpoint.finish().unwrap());
+        first.finish().unwrap();
+        second.join().unwrap();
+    });
+}
