@@ -4,7 +4,7 @@
 use crate::communicator::Communicator;
 use crate::config::{Counts, MessageConfig};
 use crate::error::MessageError;
-use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unsent, Wire};
+use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unsent, Wire, Word};
 use am_core::layer::{Outbox, Progress};
 use am_core::slab::Key;
 use am_core::transport::{Lent, LentFault};
@@ -28,6 +28,7 @@ pub(crate) const PART: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requests {
     pub(crate) eager: Request<[u32; 6]>,
+    pub(crate) word: Request<WordArguments>,
     control: Request<Words>,
     part: Request<[u32; 11]>,
     read: Request<[u32; 9]>,
@@ -141,6 +142,15 @@ impl Messages {
             let credit = Credit { messages: taken, units };
             messages.machine.on_eager(from.rank.0, Envelope { context, tag, sequence, kind }, credit, &payload);
         })?;
+        let word =
+            layer.one_way("word", |messages: &mut Self, from, arguments: WordArguments, _| {
+                match word_of(arguments) {
+                    (envelope, credit, Some(word)) => {
+                        messages.machine.on_word(from.rank.0, envelope, credit, word)
+                    }
+                    (.., None) => messages.machine.counts.ignored += 1,
+                }
+            })?;
         let control =
             layer.one_way("control", |messages: &mut Self, from, words: Words, _| {
                 match Control::decode(&words) {
@@ -182,7 +192,7 @@ impl Messages {
         layer.pending(|messages| messages.machine.has_work() || messages.dropped.any());
         Ok(Self {
             machine: Machine::new(config),
-            requests: Requests { eager, control, part, read },
+            requests: Requests { eager, word, control, part, read },
             dropped: Arc::default(),
             // Relaxed: numbers only have to differ.
             id: IDS.fetch_add(1, Ordering::Relaxed),
@@ -311,8 +321,17 @@ impl Wire for OutboxWire<'_, '_> {
         credit: Credit,
         bytes: &[u8],
     ) -> Result<(), Unsent<SendError>> {
-        let words = eager_words(envelope, credit);
-        self.outbox.try_request_medium(self.address(to), self.requests.eager, words, bytes).map_err(unsent)
+        let sent = match Word::of(bytes) {
+            Some(word) => {
+                let arguments = word_arguments(envelope, credit, word);
+                self.outbox.try_request(self.address(to), self.requests.word, arguments)
+            }
+            None => {
+                let words = eager_words(envelope, credit);
+                self.outbox.try_request_medium(self.address(to), self.requests.eager, words, bytes)
+            }
+        };
+        sent.map_err(unsent)
     }
 
     fn part(&mut self, to: u32, part: &Part, bytes: &[u8], offset: Option<u64>) -> Result<(), Unsent<SendError>> {
@@ -346,6 +365,25 @@ impl Wire for OutboxWire<'_, '_> {
 #[inline]
 pub(crate) fn eager_words(envelope: &Envelope, credit: Credit) -> [u32; 6] {
     [envelope.context, envelope.tag, envelope.sequence, envelope.kind, credit.messages, credit.units]
+}
+
+/// The arguments of an eager message whose bytes are among them: the context and the tag, the number and the type,
+/// the credit, the bytes and how many these are.
+pub(crate) type WordArguments = (u64, u64, u64, u64, u32);
+
+#[inline(always)]
+pub(crate) fn word_arguments(envelope: &Envelope, credit: Credit, word: Word) -> WordArguments {
+    let pair = |low, high| u64::from(low) | u64::from(high) << 32;
+    let (matched, numbered) = (pair(envelope.context, envelope.tag), pair(envelope.sequence, envelope.kind));
+    (matched, numbered, pair(credit.messages, credit.units), word.bits, word.bytes())
+}
+
+#[inline(always)]
+fn word_of((matched, numbered, credit, bits, len): WordArguments) -> (Envelope, Credit, Option<Word>) {
+    let high = |pair: u64| (pair >> 32) as u32;
+    let (context, tag) = (matched as u32, high(matched));
+    let envelope = Envelope { context, tag, sequence: numbered as u32, kind: high(numbered) };
+    (envelope, Credit { messages: credit as u32, units: high(credit) }, Word::new(bits, len))
 }
 
 /// The largest eager message that every rank takes, and whether messages of all pairs keep their order.

@@ -5,7 +5,8 @@ use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{
-    ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Taken, place_of, values_in, zeroes,
+    ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Taken, Word, place_of, values_in,
+    zeroes,
 };
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
@@ -24,7 +25,7 @@ pub(crate) struct Outgoing {
 }
 
 /// Looks at the network before a wait becomes one that may sleep, where it does not at once.
-pub(crate) const SPINS: u32 = 64;
+pub(crate) const SPINS: u32 = 512;
 
 /// What sending a message has come to so far.
 pub(crate) enum Begun {
@@ -115,10 +116,14 @@ impl Communicator {
         if mode == Mode::Standard
             && let Some((numbered, credit)) = layer.machine.begin_eager(to.0, envelope, bytes.len())
         {
-            let handler = layer.requests.eager;
+            let requests = &layer.requests;
+            let (eager, short) = (requests.eager, requests.word);
             let address = Address { rank: to, endpoint: endpoint_number };
-            let words = layer::eager_words(&numbered, credit);
-            return match endpoint.try_request_medium(address, handler, words, bytes) {
+            let sent = match Word::of(bytes) {
+                Some(word) => endpoint.try_request(address, short, layer::word_arguments(&numbered, credit, word)),
+                None => endpoint.try_request_medium(address, eager, layer::eager_words(&numbered, credit), bytes),
+            };
+            return match sent {
                 Ok(()) => Ok(Begun::Sent),
                 // It has its number: whatever happens, it is what the receiver looks for next.
                 Err(_) => {

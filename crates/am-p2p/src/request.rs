@@ -12,6 +12,7 @@ use am_core::{Endpoint, HasLayer, Rank, Transport};
 use am_pgas::pointer::Element;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 mod sealed {
@@ -234,15 +235,17 @@ impl<V: Element> ReceiveRequest<V> {
     /// lost then.
     #[inline]
     pub fn wait_into<T: Transport, S: HasLayer<Messages>>(
-        mut self,
+        self,
         endpoint: &mut Endpoint<T, S>,
         values: &mut [V],
     ) -> Result<Status, MessageError> {
         check(endpoint, self.handle().shared.layer)?;
         let out = values.as_mut_bytes();
-        match self.take_copied(endpoint, out) {
+        // Where the message is here, nothing is left to drop.
+        let mut request = ManuallyDrop::new(self);
+        match request.take_copied(endpoint, out) {
             Some(status) => Ok(status),
-            None => self.look_for(endpoint, out),
+            None => ManuallyDrop::into_inner(request).look_for(endpoint, out),
         }
     }
 
@@ -269,11 +272,10 @@ impl<V: Element> ReceiveRequest<V> {
         endpoint: &mut Endpoint<T, S>,
         out: &mut [u8],
     ) -> Result<Status, MessageError> {
-        let looks = if endpoint.transport().spins() { SPINS } else { 0 };
-        let key = self.key();
+        let (key, long) = (self.key(), endpoint.layer_unscheduled::<Messages>().machine.is_long(self.capacity));
+        let looks = if !long && endpoint.transport().spins() { SPINS } else { 0 };
         for _ in 0..looks {
-            let machine = &endpoint.layer_unscheduled::<Messages>().machine;
-            if machine.is_received(key) || machine.is_long(self.capacity) {
+            if endpoint.layer_unscheduled::<Messages>().machine.is_received(key) {
                 break;
             }
             if let Err(error) = endpoint.poll_through() {
@@ -284,18 +286,8 @@ impl<V: Element> ReceiveRequest<V> {
                 return Ok(status);
             }
         }
-        self.wait_until_there(endpoint, out)
-    }
-
-    /// The same, of a message that has not come, is long, or cannot be received.
-    #[inline(never)]
-    fn wait_until_there<T: Transport, S: HasLayer<Messages>>(
-        mut self,
-        endpoint: &mut Endpoint<T, S>,
-        out: &mut [u8],
-    ) -> Result<Status, MessageError> {
         let expected = (ElementType::of::<V>(), self.capacity);
-        let (communicator, key, mut read) = (self.handle(), self.key(), 0);
+        let (communicator, mut read) = (self.handle(), 0);
         let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |endpoint| {
             Communicator::read_lent(endpoint, key, out, &mut read)
         })?;

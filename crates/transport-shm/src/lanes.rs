@@ -18,12 +18,13 @@ use std::sync::Arc;
 /// Cells set aside for every reply: the longest frame.
 const REPLY_CELLS: u32 = 2;
 
-/// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row.
-const READ_AHEAD: u64 = 12;
+/// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row. Lines farther
+/// ahead may be those that are being written, which the writer then has to get back: with eight, floods of Short
+/// messages took twice as long.
+const READ_AHEAD: u64 = 4;
 
-/// Frames read in a row after which a reader lags behind its writer. One that keeps up would fetch lines that are
-/// being written, which the writer then has to get back: a flood took twice as long.
-pub(crate) const LAGGING: usize = 48;
+/// Frames read in a row after which a reader lags behind its writer.
+pub(crate) const LAGGING: usize = 4;
 
 /// How many cells ahead the writer fetches lines.
 const WRITE_AHEAD: u64 = 6;

@@ -37,6 +37,7 @@ impl Credit {
     }
 
     /// What this is ahead of another count of the same kind.
+    #[inline(always)]
     pub(crate) fn since(self, other: Self) -> Self {
         let messages = self.messages.wrapping_sub(other.messages);
         Self { messages, units: self.units.wrapping_sub(other.units) }

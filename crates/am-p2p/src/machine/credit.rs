@@ -19,6 +19,21 @@ impl Peer {
         self.short || unreported.messages >= window.messages / 2 || unreported.units >= window.units / 2
     }
 
+    /// What the peer has sent of this rank's messages back, if it tells more than is known, can be true, and
+    /// nothing waits for that. `None` otherwise, and nothing has changed.
+    #[inline(always)]
+    pub(super) fn plain_credit(&self, credit: Credit) -> Option<Credit> {
+        if credit == self.returned {
+            return Some(credit);
+        }
+        let (more, outstanding) = (credit.since(self.returned), self.sent.since(self.returned));
+        // Not one that was overtaken, which looks like very much more.
+        let plain = more.messages.wrapping_sub(1) < outstanding.messages
+            && more.units <= outstanding.units
+            && self.backlog.is_empty();
+        plain.then_some(credit)
+    }
+
     /// The credit for a message to the peer, which knows it then.
     #[inline(always)]
     pub(super) fn attach_credit(&mut self, window: Credit) -> Credit {

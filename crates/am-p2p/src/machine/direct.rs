@@ -3,9 +3,8 @@
 
 use super::chains::{ANY, Selector};
 use super::control::{Envelope, KIND};
-use super::receive::{MessageInfo, SHORT_MESSAGE, Short, copy_short, short_of};
+use super::receive::{Arriving, MessageInfo, SHORT_MESSAGE, Short, copy_short};
 use super::{BYTES, Failure, Machine};
-use am_core::Payload;
 use am_core::slab::Key;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,23 +64,21 @@ impl Direct {
     }
 
     /// Takes the eager message that it waits for.
-    #[inline]
-    pub(super) fn fill(&mut self, from: u32, envelope: &Envelope, payload: &Payload<'_>) {
-        let (len, kind) = (payload.len(), envelope.kind & KIND);
+    #[inline(always)]
+    pub(super) fn fill<C: Arriving>(&mut self, from: u32, envelope: &Envelope, content: &C) {
+        let (len, kind) = (content.len(), envelope.kind & KIND);
         self.info = MessageInfo { from, tag: envelope.tag, len: len as u64, kind };
         self.stage = Stage::Arrived;
-        self.failure = if self.kind != kind && self.kind != BYTES {
-            Some(Failure::WrongType(kind))
-        } else if len as u64 > self.capacity {
-            Some(Failure::Truncated)
+        let wrong = self.kind != kind && self.kind != BYTES;
+        if wrong || len as u64 > self.capacity {
+            self.failure = Some(if wrong { Failure::WrongType(kind) } else { Failure::Truncated });
+        } else if C::FEW || len <= SHORT_MESSAGE {
+            self.failure = None;
+            content.store(&mut self.short);
         } else {
-            None
-        };
-        if self.failure.is_none() && len <= SHORT_MESSAGE {
-            self.short = short_of(payload);
-        } else if self.failure.is_none() {
+            self.failure = None;
             self.bytes.resize(len, 0);
-            payload.copy_to(&mut self.bytes);
+            content.copy_to(&mut self.bytes);
         }
     }
 }

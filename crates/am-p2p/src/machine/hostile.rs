@@ -173,7 +173,11 @@ impl Draw<'_> {
             }
             5 => {
                 let (envelope, bytes) = (self.envelope(), vec![9; self.len().min(1000) as usize]);
-                self.play.machines[self.to as usize].on_eager(from, envelope, credit, &Payload::own(&bytes));
+                let machine = &mut self.play.machines[self.to as usize];
+                match Word::of(&bytes) {
+                    Some(word) => machine.on_word(from, envelope, credit, word),
+                    None => machine.on_eager(from, envelope, credit, &Payload::own(&bytes)),
+                }
             }
             6 => {
                 let (part, bytes, offset) = self.part();

@@ -7,9 +7,8 @@
 
 use super::chains::Selector;
 use super::control::{Envelope, KIND};
-use super::receive::{MessageInfo, SHORT_MESSAGE, Short, Taken, copy_short};
+use super::receive::{Arriving, MessageInfo, Taken, copy_short};
 use super::{BYTES, Failure, Machine};
-use am_core::Payload;
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
 
@@ -30,12 +29,18 @@ enum Stage {
     Waiting,
     /// Its message is here.
     Arrived,
-    /// It is a posted receive under this key.
-    Moved(Key),
+    /// Its message is here, and cannot be received.
+    Failed,
+    /// It is a posted receive.
+    Moved,
 }
 
-/// A receive.
+/// Bytes of a message that a place holds.
+const FEW: usize = 24;
+
+/// A receive: one line of the cache, as most receives need no more.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Place {
     stage: Stage,
     /// How many were posted before it.
@@ -44,13 +49,23 @@ struct Place {
     source: u32,
     tag: u32,
     kind: u32,
-    capacity: u64,
+    capacity: u32,
     /// The type of its message's elements, and the message's length.
     sent_kind: u32,
-    failure: Option<Failure>,
-    len: u64,
+    len: u32,
     /// The bytes of its message if they are few, with others behind them, or else.
-    short: Short,
+    few: [u64; FEW / 8],
+}
+
+const _: () = assert!(size_of::<Place>() == 64);
+
+/// What few receives have.
+#[derive(Debug, Default)]
+struct More {
+    /// The receive that it was posted as.
+    posted: Option<Key>,
+    failure: Option<Failure>,
+    /// The bytes of a message that are not few.
     bytes: Vec<u8>,
 }
 
@@ -66,7 +81,7 @@ impl Place {
 
     #[inline(always)]
     fn info(&self) -> MessageInfo {
-        MessageInfo { from: self.source, tag: self.tag, len: self.len, kind: self.sent_kind }
+        MessageInfo { from: self.source, tag: self.tag, len: u64::from(self.len), kind: self.sent_kind }
     }
 }
 
@@ -74,6 +89,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub(super) struct Line {
     places: Vec<Place>,
+    more: Vec<More>,
     /// Numbers of the first receive that may wait, and of the next one.
     first: u32,
     next: u32,
@@ -106,15 +122,11 @@ impl Line {
         (place.number == key.generation() && place.stage != Stage::Unused).then_some(place)
     }
 
-    #[inline(always)]
-    fn place_mut(&mut self, key: Key) -> Option<&mut Place> {
-        let place = self.places.get_mut((key.index() ^ LINE) as usize)?;
-        (place.number == key.generation() && place.stage != Stage::Unused).then_some(place)
-    }
-
     /// Adds a receive, if there is a place; its key.
     #[inline(always)]
     pub(super) fn push(&mut self, selector: Selector, kind: u32, capacity: u64) -> Option<Key> {
+        // No eager message is longer.
+        let capacity = u32::try_from(capacity).ok()?;
         let (number, index) = (self.next, Self::index(self.next));
         if index >= self.places.len() {
             self.grow();
@@ -129,7 +141,7 @@ impl Line {
             self.step_over();
             return None;
         }
-        (place.stage, place.number, place.failure) = (Stage::Waiting, number, None);
+        (place.stage, place.number) = (Stage::Waiting, number);
         (place.context, place.source, place.tag) = (selector.context, selector.source, selector.tag);
         (place.kind, place.capacity) = (kind, capacity);
         self.next = number.wrapping_add(1);
@@ -151,6 +163,7 @@ impl Line {
     fn grow(&mut self) {
         let places = (self.places.len() * 2).clamp(16, PLACES);
         self.places.resize_with(places, Place::default);
+        self.more.resize_with(places, More::default);
     }
 
     /// The first receive that waits for a message with this envelope; `None` if there is none among those that are
@@ -193,26 +206,31 @@ impl Line {
     /// Hands an eager message, which is the next one of its sender, to the receive that it is for. Whether there
     /// is one among those that are looked at.
     #[inline(always)]
-    pub(super) fn fill(
+    pub(super) fn fill<C: Arriving>(
         &mut self,
         pool: &mut Vec<Vec<u8>>,
         from: u32,
         envelope: &Envelope,
-        payload: &Payload<'_>,
+        content: &C,
     ) -> bool {
         let Some(index) = self.find(from, envelope) else { return false };
-        let (place, len, kind) = (&mut self.places[index], payload.len(), envelope.kind & KIND);
-        (place.stage, place.sent_kind, place.len) = (Stage::Arrived, kind, len as u64);
+        let (place, len, kind) = (&mut self.places[index], content.len(), envelope.kind & KIND);
+        (place.sent_kind, place.len) = (kind, len as u32);
         self.waiting -= 1;
         let wrong = place.kind != kind && place.kind != BYTES;
-        if wrong || len as u64 > place.capacity {
-            place.failure = Some(if wrong { Failure::WrongType(kind) } else { Failure::Truncated });
-        } else if len <= SHORT_MESSAGE {
-            payload.copy_to(place.short.as_mut_bytes());
+        if wrong || len > place.capacity as usize {
+            place.stage = Stage::Failed;
+            self.more[index].failure = Some(if wrong { Failure::WrongType(kind) } else { Failure::Truncated });
+            return true;
+        }
+        place.stage = Stage::Arrived;
+        if C::FEW || len <= FEW {
+            content.store(&mut place.few);
         } else {
-            place.bytes = pool.pop().unwrap_or_default();
-            place.bytes.resize(len, 0);
-            payload.copy_to(&mut place.bytes);
+            let mut bytes = pool.pop().unwrap_or_default();
+            bytes.resize(len, 0);
+            content.copy_to(&mut bytes);
+            self.more[index].bytes = bytes;
         }
         true
     }
@@ -241,11 +259,12 @@ impl Machine {
             self.line.skip();
             let index = Line::index(self.line.first);
             let place = &self.line.places[index];
-            let (selector, kind, capacity) = (place.selector(), place.kind, place.capacity);
+            let (selector, kind, capacity) = (place.selector(), place.kind, u64::from(place.capacity));
             let key = self.new_receive(selector, kind, capacity);
             #[cfg(test)]
             self.aliases.insert(key, Key::new(index as u32 | LINE, self.line.first));
-            self.line.places[index].stage = Stage::Moved(key);
+            self.line.places[index].stage = Stage::Moved;
+            self.line.more[index].posted = Some(key);
             self.line.waiting -= 1;
             self.posted.push(selector, key);
         }
@@ -256,7 +275,9 @@ impl Machine {
     #[inline]
     pub(super) fn posted_of(&self, key: Key) -> Key {
         match self.line.place(key) {
-            Some(Place { stage: Stage::Moved(posted), .. }) => *posted,
+            Some(Place { stage: Stage::Moved, .. }) => {
+                self.line.more[(key.index() ^ LINE) as usize].posted.expect("it was posted")
+            }
             _ => key,
         }
     }
@@ -274,8 +295,8 @@ impl Machine {
     pub(super) fn is_over_in_line(&self, key: Key) -> Option<bool> {
         match self.line.place(key)?.stage {
             Stage::Waiting => Some(false),
-            Stage::Arrived => Some(true),
-            Stage::Moved(_) | Stage::Unused => None,
+            Stage::Arrived | Stage::Failed => Some(true),
+            Stage::Moved | Stage::Unused => None,
         }
     }
 
@@ -289,10 +310,10 @@ impl Machine {
     pub(super) fn take_short(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
         let place = self.line.place(key)?;
         let len = place.len as usize;
-        if place.stage != Stage::Arrived || place.failure.is_some() || len > SHORT_MESSAGE {
+        if place.stage != Stage::Arrived || len > FEW {
             return None;
         }
-        copy_short(&place.short, out.get_mut(..len)?);
+        copy_short(&place.few, out.get_mut(..len)?);
         let info = place.info();
         self.line.leave(key);
         Some(info)
@@ -300,13 +321,15 @@ impl Machine {
 
     /// What a receive in the line has brought, if its message is here; it goes.
     pub(super) fn take_from_line(&mut self, key: Key) -> Option<Taken> {
-        let place = self.line.place_mut(key).filter(|place| place.stage == Stage::Arrived)?;
-        let (info, failure, mut bytes) = (place.info(), place.failure, std::mem::take(&mut place.bytes));
-        let (short, len) = (place.short, place.len as usize);
+        let over = |place: &&Place| matches!(place.stage, Stage::Arrived | Stage::Failed);
+        let place = self.line.place(key).filter(over)?;
+        let (info, well, few, len) = (place.info(), place.stage == Stage::Arrived, place.few, place.len as usize);
+        let more = &mut self.line.more[(key.index() ^ LINE) as usize];
+        let (failure, mut bytes) = (more.failure.take(), std::mem::take(&mut more.bytes));
         self.line.leave(key);
-        if failure.is_none() && len <= SHORT_MESSAGE {
+        if well && len <= FEW {
             bytes = self.buffer();
-            bytes.extend_from_slice(&short.as_bytes()[..len]);
+            bytes.extend_from_slice(&few.as_bytes()[..len]);
         }
         Some(Taken { info, cancelled: false, failure, bytes, staged: None, place: None })
     }

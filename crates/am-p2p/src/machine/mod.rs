@@ -60,7 +60,7 @@ pub(crate) use control::{Control, Credit, Envelope, Part, Read};
 pub(crate) use direct::Found;
 pub(crate) use lent::{PIECE, Readable};
 pub(crate) use place::{place_of, values_in};
-pub(crate) use receive::{MessageInfo, Taken};
+pub(crate) use receive::{MessageInfo, Taken, Word};
 pub(crate) use sending::Mode;
 pub(crate) use staging::Block;
 

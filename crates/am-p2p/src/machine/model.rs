@@ -447,9 +447,10 @@ impl Play {
         let (machine, segment) = (&mut self.machines[to as usize], &mut self.ranks[to as usize].segment);
         match packet {
             Packet::Control(control, credit) => machine.on_control(from, control, credit),
-            Packet::Eager(envelope, credit, bytes) => {
-                machine.on_eager(from, envelope, credit, &Payload::own(&bytes))
-            }
+            Packet::Eager(envelope, credit, bytes) => match Word::of(&bytes) {
+                Some(word) => machine.on_word(from, envelope, credit, word),
+                None => machine.on_eager(from, envelope, credit, &Payload::own(&bytes)),
+            },
             Packet::Part(part, bytes, Some(offset)) => {
                 segment[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
                 machine.on_part(from, &part, &Payload::own(&bytes).placed_at(offset));

@@ -41,7 +41,7 @@ pub(super) type Short = [u64; SHORT_MESSAGE / 8];
 
 /// Copies the first bytes of a short message, as many as there is room for.
 #[inline(always)]
-pub(super) fn copy_short(short: &Short, out: &mut [u8]) {
+pub(super) fn copy_short(short: &[u64], out: &mut [u8]) {
     if let Ok(word) = <&mut [u8; 8]>::try_from(&mut *out) {
         *word = short[0].to_ne_bytes();
     } else {
@@ -49,11 +49,96 @@ pub(super) fn copy_short(short: &Short, out: &mut [u8]) {
     }
 }
 
+/// The bytes of an eager message, as they come.
+pub(super) trait Arriving {
+    /// Whether there are never more than [`WORD`].
+    const FEW: bool;
+
+    fn len(&self) -> usize;
+
+    /// Stores the first bytes, as many as there is room for; those behind them may change, too.
+    fn store(&self, short: &mut [u64]);
+
+    /// Copies the first bytes, as many as both have.
+    fn copy_to(&self, out: &mut [u8]);
+}
+
+impl Arriving for Payload<'_> {
+    const FEW: bool = false;
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        Payload::len(self)
+    }
+
+    #[inline(always)]
+    fn store(&self, short: &mut [u64]) {
+        Payload::copy_to(self, short.as_mut_bytes());
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, out: &mut [u8]) {
+        Payload::copy_to(self, out);
+    }
+}
+
+/// The most bytes of a message that goes as arguments.
+pub(crate) const WORD: usize = 8;
+
+/// The bytes of a message that goes as arguments: at most [`WORD`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) bits: u64,
+    len: u32,
+}
+
+impl Word {
+    /// As it has come; `None` if there cannot be so many bytes.
+    #[inline(always)]
+    pub(crate) fn new(bits: u64, len: u32) -> Option<Self> {
+        (len as usize <= WORD).then_some(Self { bits, len })
+    }
+
+    /// The bytes of a message, unless they are too many.
+    #[inline(always)]
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        if let Ok(all) = bytes.try_into() {
+            return Some(Self { bits: u64::from_le_bytes(all), len: WORD as u32 });
+        }
+        let few = || bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+        (bytes.len() < WORD).then(|| Self { bits: few(), len: bytes.len() as u32 })
+    }
+
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> u32 {
+        self.len
+    }
+}
+
+impl Arriving for Word {
+    const FEW: bool = true;
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline(always)]
+    fn store(&self, short: &mut [u64]) {
+        short[0] = self.bits.to_le();
+    }
+
+    fn copy_to(&self, out: &mut [u8]) {
+        let count = out.len().min(Arriving::len(self));
+        out[..count].copy_from_slice(&self.bits.to_le_bytes()[..count]);
+    }
+}
+
 /// The bytes of a short message.
 #[inline(always)]
 pub(super) fn short_of(payload: &Payload<'_>) -> Short {
     let mut words = [0; SHORT_MESSAGE / 8];
-    payload.copy_to(words.as_mut_bytes());
+    Arriving::store(payload, &mut words);
     words
 }
 
@@ -209,4 +294,23 @@ pub(crate) struct Taken {
     pub(crate) bytes: Vec<u8>,
     pub(crate) staged: Option<Block>,
     pub(crate) place: Option<Box<dyn Place>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_go_as_a_word() {
+        let all: Vec<u8> = (1..=WORD as u8 + 1).collect();
+        for len in 0..=WORD {
+            let word = Word::of(&all[..len]).expect("they are few");
+            assert_eq!(Word::new(word.bits, len as u32), Some(word));
+            let (mut out, mut short) = ([0; WORD], [0]);
+            word.copy_to(&mut out);
+            word.store(&mut short);
+            assert_eq!((&out[..len], &short.as_bytes()[..len]), (&all[..len], &all[..len]));
+        }
+        assert_eq!((Word::of(&all), Word::new(0, WORD as u32 + 1)), (None, None));
+    }
 }

@@ -5,7 +5,8 @@ use super::chains::Selector;
 use super::control::{Control, Credit, Envelope, Offer, Part, SHORT};
 use super::peers::OutOfOrder;
 use super::place::MakePlace;
-use super::receive::{Bytes, MessageInfo, Reading, Receive, SHORT_MESSAGE, Stage, Taken, copy_short, short_of};
+use super::receive::{Arriving, Bytes, MessageInfo, Reading, Receive, SHORT_MESSAGE, Stage, Taken, Word};
+use super::receive::{copy_short, short_of};
 use super::sending::units;
 use super::staging::Block;
 use super::unexpected::Content;
@@ -218,11 +219,25 @@ impl Machine {
         }
     }
 
-    /// The same, of the next message of the sender that was heard last, which tells nothing new of credit, for a
-    /// receive that is looked for before others. Whether it was one; otherwise nothing has changed.
+    /// The same, of one that comes as arguments.
     #[inline(always)]
-    fn on_next_eager(&mut self, from: u32, envelope: &Envelope, credit: Credit, payload: &Payload<'_>) -> bool {
-        let (name, units) = (u64::from(envelope.context) << 32 | u64::from(from), units(payload.len() as u64));
+    pub(crate) fn on_word(&mut self, from: u32, envelope: Envelope, credit: Credit, word: Word) {
+        if !self.on_next_eager(from, &envelope, credit, &word) {
+            self.on_any_word(from, envelope, credit, word);
+        }
+    }
+
+    #[inline(never)]
+    fn on_any_word(&mut self, from: u32, envelope: Envelope, credit: Credit, word: Word) {
+        let bytes = &word.bits.to_le_bytes()[..word.bytes() as usize];
+        self.on_any_eager(from, envelope, credit, &Payload::own(bytes));
+    }
+
+    /// The same, of the next message of the sender that was heard last, for a receive that is looked for before
+    /// others. Whether it was one; otherwise nothing has changed.
+    #[inline(always)]
+    fn on_next_eager<C: Arriving>(&mut self, from: u32, envelope: &Envelope, credit: Credit, content: &C) -> bool {
+        let (name, units) = (u64::from(envelope.context) << 32 | u64::from(from), units(content.len() as u64));
         if self.last_pair.0 != name || self.unblocked.is_some() {
             return false;
         }
@@ -231,9 +246,9 @@ impl Machine {
         let index = pair.peer as usize;
         let peer = &mut peers[index];
         let held = peer.held();
+        let Some(credit) = peer.plain_credit(credit) else { return false };
         let usual = pair.expected == envelope.sequence
             && pair.out_of_order.is_empty()
-            && peer.returned.messages == credit.messages
             && peer.gone.is_none()
             && envelope.kind & SHORT == 0
             && envelope.tag <= LARGEST_TAG
@@ -243,14 +258,15 @@ impl Machine {
             return false;
         }
         if direct.waits_for(from, envelope) {
-            direct.fill(from, envelope, payload);
-        } else if !line.fill(pool, from, envelope, payload) {
+            direct.fill(from, envelope, content);
+        } else if !line.fill(pool, from, envelope, content) {
             return false;
         }
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, *envelope));
         counts.received += 1;
         pair.expected = envelope.sequence.wrapping_add(1);
+        peer.returned = credit;
         peer.received.add(units);
         if peer.consume(*window, units) {
             self.report_consumed(index);
