@@ -66,7 +66,9 @@ fn polled(bench: &mut Bench<'_>, protection: Protection) {
     let (short, medium, bar) = match protection {
         Protection::Encrypted => ("short trip, encrypted", "medium 1 KB trip, encrypted", Some(1.1)),
         Protection::PlainText => ("short trip, plain text", "medium 1 KB trip, plain text", None),
-        Protection::Unauthenticated => ("short trip, unauthenticated", "medium 1 KB trip, unauthenticated", Some(1.05)),
+        Protection::Unauthenticated => {
+            ("short trip, unauthenticated", "medium 1 KB trip, unauthenticated", Some(1.05))
+        }
     };
     let plan = Plan::new(protection, WaitMode::Polled);
     let bar = bar.map(Bar::RatioAtMost);

@@ -88,7 +88,8 @@ impl Conduit {
                 gasnet::run(&machine, &config, move |ours| program.play(ours))
             }
             Self::Pscom => {
-                let (mut machine, mut config) = (ExtollConfig::new(ranks, topology), pscom::PscomConfig::default());
+                let (mut machine, mut config) =
+                    (ExtollConfig::new(ranks, topology), pscom::PscomConfig::default());
                 room.fit(&mut machine.stack_bytes, &mut config.am.segment);
                 pscom::run(&machine, &config, move |ours| program.play(ours))
             }
