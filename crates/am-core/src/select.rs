@@ -550,29 +550,6 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
         }
     }
 
-    fn read_lent_together(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        match &mut self.0 {
-            Choice::Near(near) => near.read_lent_together(of, lent, at, out),
-            Choice::Far(far) => far.read_lent_together(of, lent, at, out),
-            Choice::Both(both) => match both.routes[of.index()] {
-                Route::Near(peer) => both.near.read_lent_together(peer, lent, at, out),
-                Route::Far => both.far.transport.read_lent_together(of, lent, at, out),
-            },
-        }
-    }
-
-    #[inline]
-    fn help_reader(&mut self, reader: Peer, lent: &Lent, bytes: &[u8]) -> bool {
-        match &mut self.0 {
-            Choice::Near(near) => near.help_reader(reader, lent, bytes),
-            Choice::Far(far) => far.help_reader(reader, lent, bytes),
-            Choice::Both(both) => match both.routes[reader.index()] {
-                Route::Near(peer) => both.near.help_reader(peer, lent, bytes),
-                Route::Far => both.far.transport.help_reader(reader, lent, bytes),
-            },
-        }
-    }
-
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
         match &self.0 {
             Choice::Near(near) => near.auxiliary(of),

@@ -626,24 +626,6 @@ pub trait Transport: Membership + Waiting {
         Err(LentFault::Refused)
     }
 
-    /// As [`read_lent`](Self::read_lent), together with the lender where that calls
-    /// [`help_reader`](Self::help_reader) meanwhile: both processes copy parts of the bytes. Returns once nobody
-    /// copies any more; a lender that is stopped while it copies holds up the call until it goes on or ends.
-    ///
-    /// # Errors
-    /// [`LentFault`].
-    fn read_lent_together(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        self.read_lent(of, lent, at, out)
-    }
-
-    /// Copies parts of bytes that this endpoint lends to a peer, if the peer reads them now by
-    /// [`read_lent_together`](Self::read_lent_together). Whether it has copied any. Does not block or allocate.
-    /// `bytes` are those of the loan.
-    fn help_reader(&mut self, reader: Peer, lent: &Lent, bytes: &[u8]) -> bool {
-        let _ = (reader, lent, bytes);
-        false
-    }
-
     /// A peer's auxiliary segment, or this endpoint's own, where this process sees it: memory beside the segment
     /// of its rank, zero at first, that programs do not see and layers use (GASNet-EX's auxiliary segments). All
     /// of it belongs to one layer, the collective operations of `am-pgas`. Allocates.

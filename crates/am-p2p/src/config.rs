@@ -22,7 +22,7 @@ pub enum Protocol {
     /// In addition, the end of a written message is told by its last byte, and its envelope comes with the first.
     /// Where a receiver can read the sender's memory, as processes of one host can where the system permits it, it
     /// reads the message there instead (RTS, ACK): one copy rather than two, into the buffer of the call that
-    /// waits for the message. A sender that waits in a blocking send copies a part of it.
+    /// waits for the message.
     #[default]
     Elided,
 }

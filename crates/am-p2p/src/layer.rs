@@ -17,9 +17,6 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Looks at the network before a wait becomes one that may sleep, where it does not at once.
-pub(crate) const SPINS: u32 = 512;
-
 /// Steps of a wait between two looks at whether its peer has left.
 const LOOKS: u32 = 64;
 
@@ -479,23 +476,12 @@ pub(crate) enum Awaited<'a> {
     Any(&'a [Rank]),
 }
 
-/// Waits until `done` yields something, at first by looks at the network alone. What is waited for ends when its
-/// peers are lost or leave.
+/// Waits until `done` yields something. What is waited for ends when its peers are lost or leave.
 pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
     endpoint: &mut Endpoint<T, S>,
     awaited: Awaited<'_>,
     mut done: impl FnMut(&mut Endpoint<T, S>) -> Result<Option<R>, MessageError>,
 ) -> Result<R, MessageError> {
-    let looks = if endpoint.transport().spins() { SPINS } else { 0 };
-    for _ in 0..looks {
-        if let Some(result) = done(endpoint)? {
-            return Ok(result);
-        }
-        if let Err(error) = endpoint.poll_through() {
-            endpoint.defer_error(error);
-            break;
-        }
-    }
     let number = endpoint.address().endpoint;
     let address = |rank| Address { rank, endpoint: number };
     let (mut steps, mut idles) = (0u32, endpoint.idles());

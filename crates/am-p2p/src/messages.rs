@@ -3,7 +3,7 @@
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
-use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages, SPINS};
+use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{
     ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Taken, Word, place_of, values_in,
     zeroes,
@@ -23,6 +23,9 @@ pub(crate) struct Outgoing {
     pub(crate) envelope: Envelope,
     pub(crate) mode: Mode,
 }
+
+/// Looks at the network before a wait becomes one that may sleep, where it does not at once.
+pub(crate) const SPINS: u32 = 512;
 
 /// What sending a message has come to so far.
 pub(crate) enum Begun {
@@ -168,7 +171,7 @@ impl Communicator {
         let Some(len) = usize::try_from(len).ok().filter(|len| *len <= out.len()) else { return false };
         machine.begin_reading(key);
         let (end, peer) = (len.min(*at + PIECE), Address { rank: Rank(from), endpoint: number });
-        match endpoint.read_lent_together(peer, &lent, *at as u64, &mut out[*at..end]) {
+        match endpoint.read_lent(peer, &lent, *at as u64, &mut out[*at..end]) {
             Ok(()) => *at = end,
             Err(fault) => {
                 *at = 0;
@@ -254,12 +257,8 @@ impl Communicator {
     ) -> Result<(), MessageError> {
         let dropped = Arc::clone(&endpoint.layer_unscheduled::<Messages>().dropped);
         let call = CallSend { key: Some(key), bytes, dropped };
-        let (lent, number) = (loan.as_ref().map(Loan::lent), endpoint.address().endpoint);
         let waited = layer::wait(endpoint, Awaited::One(to), |endpoint| {
             meanwhile(endpoint);
-            if let Some(lent) = &lent {
-                endpoint.help_reader(Address { rank: to, endpoint: number }, lent, bytes);
-            }
             if endpoint.layer_unscheduled::<Messages>().machine.granted(key) {
                 Self::write_lent(endpoint, key, bytes)?;
             }

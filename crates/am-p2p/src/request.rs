@@ -3,9 +3,9 @@
 use crate::communicator::{Communicator, Status};
 use crate::error::MessageError;
 use crate::kind::ElementType;
-use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages, SPINS};
+use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{ANY, MessageInfo, Selector};
-use crate::messages::{Begun, Outgoing};
+use crate::messages::{Begun, Outgoing, SPINS};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport};

@@ -2,7 +2,7 @@
 //! everyone.
 
 use crate::config::{JobConfig, JobConfigError};
-use crate::layout::{self, Layout, endpoint, header, share};
+use crate::layout::{self, Layout, endpoint, header};
 use crate::park::{Parking, wake_all};
 use crate::region::{Mapping, ShmMemory, Unshared, View};
 use crate::sync::AtomicU64;
@@ -162,8 +162,6 @@ pub(crate) struct Board {
     pub(crate) header: View<AtomicU64>,
     pub(crate) endpoints: Vec<View<AtomicU64>>,
     pub(crate) parking: Vec<Parking>,
-    /// What each endpoint reads together with a lender.
-    pub(crate) shares: Vec<View<AtomicU64>>,
 }
 
 impl Board {
@@ -328,13 +326,11 @@ impl Job {
     fn map(file: File, layout: Layout) -> Result<Self, JobError> {
         let mapping = Mapping::new(&file, 0, layout.control_bytes())?;
         let block = |peer| View::new(&mapping, layout.endpoint(peer), endpoint::WORDS);
-        let share = |peer| View::new(&mapping, layout.endpoint(peer) + endpoint::SHARE, share::WORDS);
         let park = |peer| Parking::new(View::new(&mapping, layout.endpoint(peer) + endpoint::PARK, 1));
         let board = Board {
             layout,
             header: View::new(&mapping, 0, header::WORDS),
             endpoints: (0..layout.peers()).map(block).collect(),
-            shares: (0..layout.peers()).map(share).collect(),
             parking: (0..layout.peers()).map(park).collect(),
         };
         Ok(Self { file, board: Arc::new(board), mapping })

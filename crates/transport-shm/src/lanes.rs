@@ -21,7 +21,7 @@ const REPLY_CELLS: u32 = 2;
 /// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row. Lines farther
 /// ahead may be those that are being written, which the writer then has to get back: with eight, floods of Short
 /// messages took twice as long.
-const READ_AHEAD: u64 = 5;
+const READ_AHEAD: u64 = 4;
 
 /// Frames read in a row after which a reader lags behind its writer.
 pub(crate) const LAGGING: usize = 4;

@@ -13,7 +13,7 @@ use am_core::transport::DEFAULT_REPLY;
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each
 /// other.
-pub(crate) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 4;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
 /// Space for the header, in bytes.
@@ -52,29 +52,8 @@ pub(crate) mod endpoint {
     pub(crate) const WORDS: usize = 9;
     /// Byte offset of the word that the endpoint parks on, on a line of its own.
     pub(crate) const PARK: usize = 128;
-    /// Byte offset of the words of [`share`](super::share), on lines of their own.
-    pub(crate) const SHARE: usize = 256;
     /// Size of the block in bytes.
-    pub(crate) const BYTES: usize = 512;
-}
-
-/// Words by which an endpoint tells what it reads of lent memory together with the lender, in order.
-pub(crate) mod share {
-    /// Which parts are taken, by the reader from the front and by the lender from the back; zero where none are to
-    /// be had.
-    pub(crate) const CLAIM: usize = 0;
-    /// What is read: whose memory, which loan, from which byte on, how many bytes, how many to a part.
-    pub(crate) const LENDER: usize = 1;
-    pub(crate) const TICKET: usize = 2;
-    pub(crate) const FROM: usize = 3;
-    pub(crate) const LEN: usize = 4;
-    pub(crate) const PART: usize = 5;
-    /// Where the bytes go, in the reader's process.
-    pub(crate) const ROOM: usize = 6;
-    /// Parts that the lender has copied; on a line of its own, which the lender writes.
-    pub(crate) const COPIED: usize = 8;
-    /// Number of words that a view of them needs.
-    pub(crate) const WORDS: usize = 9;
+    pub(crate) const BYTES: usize = 256;
 }
 
 /// Words of the give-back line of a pair, written by the answerer, read by the asker.

@@ -38,7 +38,6 @@ mod lent;
 #[cfg(test)]
 mod mappings;
 pub(crate) mod segments;
-mod together;
 #[cfg(test)]
 mod waits;
 
@@ -108,8 +107,6 @@ pub struct Shm {
     longest_sleep: std::time::Duration,
     /// The processes of peers whose memory was asked for.
     processes: Processes,
-    /// Tells what is read together with lenders from what was before.
-    shared_reads: u32,
     /// Ends this endpoint's idling from other threads.
     idle_waker: Arc<IdleWaker>,
     bare: u64,
@@ -200,7 +197,6 @@ impl Shm {
             fenced: board.needs_fences(),
             longest_sleep: LONGEST,
             processes: Processes::default(),
-            shared_reads: 0,
             bare: 0,
             backoff: Backoff::new(BackoffPolicy::at_memory(layout.peers(), am_core::time::processors())),
             idle_waker: Arc::new(IdleWaker::new(Arc::clone(&board), me)),
@@ -666,15 +662,6 @@ impl Transport for Shm {
 
     fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
         self.read_memory(of, lent, at, out)
-    }
-
-    fn read_lent_together(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        self.read_together(of, lent, at, out)
-    }
-
-    #[inline]
-    fn help_reader(&mut self, of: Peer, lent: &Lent, bytes: &[u8]) -> bool {
-        self.help(of, lent, bytes)
     }
 
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {

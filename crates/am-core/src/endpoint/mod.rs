@@ -380,30 +380,6 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.transport.read_lent(peer, lent, at, out)
     }
 
-    /// As [`read_lent`](Self::read_lent), together with the lender while that calls
-    /// [`help_reader`](Self::help_reader).
-    ///
-    /// # Errors
-    /// [`LentFault`]; `out` may be changed then.
-    pub fn read_lent_together(
-        &mut self,
-        of: impl Destination,
-        lent: &Lent,
-        at: u64,
-        out: &mut [u8],
-    ) -> Result<(), LentFault> {
-        let peer = self.sender.shape.peer(of.address()).ok_or(LentFault::Refused)?;
-        self.transport.read_lent_together(peer, lent, at, out)
-    }
-
-    /// Copies parts of `bytes`, which this endpoint lends to a peer, if the peer reads them now by
-    /// [`read_lent_together`](Self::read_lent_together). Whether it has copied any.
-    #[inline]
-    pub fn help_reader(&mut self, reader: impl Destination, lent: &Lent, bytes: &[u8]) -> bool {
-        let peer = self.sender.shape.peer(reader.address());
-        peer.is_some_and(|peer| self.transport.help_reader(peer, lent, bytes))
-    }
-
     /// Size in bytes of a rank's segment, or `None` outside the job.
     pub fn segment_len(&self, rank: Rank) -> Option<u64> {
         (rank.0 < self.sender.shape.ranks).then(|| self.transport.segment_len(rank))

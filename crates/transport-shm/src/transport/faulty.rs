@@ -11,7 +11,7 @@ mod tests;
 
 use super::*;
 use crate::JobConfig;
-use crate::layout::{Layout, back, header, share};
+use crate::layout::{Layout, back, header};
 use crate::ring::CELL_WORDS;
 use crate::sync::AtomicU64;
 use am_core::transport::{Body, PayloadWriter, Slot};
@@ -210,10 +210,6 @@ impl Memory {
             4 | 5 => return (replies & !7, true),
             6 => from.back / 8 + random.below(back::WORDS as u64) as usize,
             7 => block + random.below(endpoint::WORDS as u64) as usize,
-            8 if random.below(2) == 0 => {
-                let endpoint = self.layout.endpoint(random.below(3) as usize);
-                (endpoint + endpoint::SHARE) / 8 + random.below(share::WORDS as u64) as usize
-            }
             8 => (self.layout.endpoint(random.below(3) as usize) + endpoint::PARK) / 8,
             9 => self.layout.contacts(other) / 8 + FAULTY,
             10 => self.layout.endpoint(random.below(3) as usize) / 8 + endpoint::NEWS,
