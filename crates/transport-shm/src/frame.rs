@@ -57,9 +57,8 @@ impl Frame {
             | kind << 13
             | u64::from(self.handler) << 16
             | (self.len as u64) << 24
-            | self.reply.unwrap_or(0) << 44
+            | self.reply.map_or(0, |granules| granules << 44 | 1 << 59)
             | u64::from(self.in_ring) << 58
-            | u64::from(self.reply.is_some()) << 59
     }
 
     /// The fields of a received header word, or `None` if it makes no sense.

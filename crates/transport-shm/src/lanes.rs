@@ -69,8 +69,8 @@ impl LaneRings {
     /// their way while earlier frames are handled.
     #[inline]
     fn fetch_ahead(&self, position: u64, purpose: Use) {
-        let index = (position + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }) as usize
-            & (self.cells.len() - 1);
+        let ahead = if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD };
+        let index = (position + ahead) as usize & (self.cells.len() - 1);
         self.cells.fetch(index * size_of::<Cell>(), purpose);
     }
 
@@ -122,6 +122,17 @@ pub(crate) enum Taken {
     Small,
     /// A frame of more than one cell, or with its payload elsewhere, still to be delivered by `take_large`.
     Large(Frame),
+}
+
+/// What a lane of requests had to offer of the plainest kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plain {
+    /// No request.
+    Nothing,
+    /// One for this handler, which has been taken.
+    Taken(u8),
+    /// One of another kind, with this header, still to be taken.
+    Other(u64),
 }
 
 /// Delivers a frame that lies in one cell.
@@ -488,25 +499,23 @@ impl RequestIn {
         self.reader.sound(&self.rings.cells)
     }
 
-    /// The header of the next request, if it is there.
+    /// Takes the next request, if there is one, has arguments only, fits one cell and permits no reply. Faster than
+    /// [`RequestIn::take`], which takes all others. With `ahead`, fetches a cell of frames to come. Its cell is the
+    /// writer's again only after `publish`.
     #[inline(always)]
-    pub(crate) fn peek(&self) -> Option<u64> {
-        self.reader.peek(&self.rings.cells).map(|(_, header)| header)
-    }
-
-    /// Takes the request with this header if it has arguments only, fits one cell and permits no reply: its
-    /// handler. Faster than [`RequestIn::take`], which takes all others. With `ahead`, fetches a cell of frames to
-    /// come. Its cell is the writer's again only after `publish`.
-    #[inline(always)]
-    pub(crate) fn take_plain(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<u8> {
-        let (handler, len) = Frame::decode_plain(header)?;
+    pub(crate) fn take_plain(&mut self, args: &mut Words, ahead: bool) -> Plain {
+        let Self { rings, reader, .. } = self;
+        let Some((cell, header)) = reader.peek(&rings.cells) else { return Plain::Nothing };
+        let Some((handler, len)) = Frame::decode_plain(header) else { return Plain::Other(header) };
         if ahead {
-            self.rings.fetch_ahead(self.reader.read(), Use::Read);
+            rings.fetch_ahead(reader.read(), Use::Read);
         }
-        let words = &self.reader.first(&self.rings.cells).0[1..=len.div_ceil(2)];
-        args.refill(len, words.iter().map(|word| word.load(Relaxed))).ok()?;
-        self.reader.advance(1);
-        Some(handler)
+        let words = &cell.0[1..=len.div_ceil(2)];
+        if args.refill(len, words.iter().map(|word| word.load(Relaxed))).is_err() {
+            return Plain::Other(header);
+        }
+        reader.advance(1);
+        Plain::Taken(handler)
     }
 
     /// Takes the request with this header if it is Medium, lies in one cell and permits no reply: its handler and

@@ -23,7 +23,7 @@ const PARKED: u32 = 1;
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
 /// The word that one endpoint sleeps on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Parking {
     word: View<AtomicU32>,
 }

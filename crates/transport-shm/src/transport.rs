@@ -4,9 +4,9 @@ use crate::bell::Bell;
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::idle_waker::IdleWaker;
 use crate::job::{Board, Job, JoinError, status};
-use crate::lanes::{self, Denied, LAGGING, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
+use crate::lanes::{self, Denied, LAGGING, Plain, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::{self, endpoint};
-use crate::park::LONGEST;
+use crate::park::{LONGEST, Parking};
 use crate::region::{Mapping, ShmMemory, View};
 use crate::reply_path::{ReplyContext, ShmReplyPath, ShmSlot};
 use crate::ring::{Broken, Cell, Position, arrived};
@@ -122,6 +122,8 @@ pub struct Shm {
 struct Asking {
     requests: RequestOut,
     replies: ReplyIn,
+    /// What it sleeps on, here so that a send looks its peer up once.
+    parking: Parking,
     /// The peer broke the protocol; its lanes are not read any more.
     broken: bool,
 }
@@ -163,7 +165,7 @@ impl Shm {
         let open = |peer| View::new(&guard, 8 * (own::PEERS + peer), 1);
         let asking = peers.clone().map(|peer| {
             let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer, open(peer));
-            Asking { requests, replies, broken: false }
+            Asking { requests, replies, parking: board.parking[peer].clone(), broken: false }
         });
         let answering = peers.map(|peer| {
             let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer, open(peer));
@@ -309,7 +311,7 @@ impl Shm {
         if self.asking[to.index()].requests.starved {
             self.after_starving(to);
         }
-        self.board.parking[to.index()].notify(self.fenced);
+        self.asking[to.index()].parking.notify(self.fenced);
     }
 
     /// Whether a look at the lanes, the give-backs or the board would find something new.
@@ -355,16 +357,22 @@ impl Shm {
     #[inline(always)]
     fn short(&mut self, to: Peer, head: RequestHeader, args: &Words) -> Result<(), Refused> {
         let frame = request_frame(Category::Short, head, args, 0, false);
-        let requests = &mut self.asking[to.index()].requests;
-        if let Err(denied) = requests.admit(frame.cells(), None, head.reply) {
+        let asking = &mut self.asking[to.index()];
+        if let Err(denied) = asking.requests.admit(frame.cells(), None, head.reply) {
             return Err(self.deny(to, denied));
         }
         if frame.cells() == 1 {
-            requests.send_inline(&frame, args, &[]);
+            asking.requests.send_inline(&frame, args, &[]);
         } else {
-            requests.send(&frame, args, None);
+            asking.requests.send(&frame, args, None);
         }
-        self.sent(to);
+        if asking.requests.starved {
+            self.sent(to);
+            return Ok(());
+        }
+        // As `sent` does, which looks the peer up anew.
+        self.backoff.reset();
+        asking.parking.notify(self.fenced);
         Ok(())
     }
 

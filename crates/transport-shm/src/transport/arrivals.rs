@@ -61,33 +61,39 @@ impl Shm {
             if done == budget {
                 break Ok(());
             }
-            let Some(header) = requests.peek() else { break Ok(()) };
             let ahead = done >= LAGGING;
-            let outcome = if let Some(handler) = requests.take_plain(header, &mut plain, ahead) {
-                let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
-                sink.request(arrival, &mut NullReplyPath::one_way(from));
-                Ok(())
-            } else if let Some((handler, payload)) = requests.take_small(header, &mut plain, ahead) {
-                let arrival = Arrival::new(from, Category::Medium, handler, &plain, payload);
-                sink.request(arrival, &mut NullReplyPath::one_way(from));
-                Ok(())
-            } else {
-                let taken = requests.take(header, ahead, |frame: Frame, args: &Words, payload: Payload<'_>| {
-                    let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
-                    answer(sink, frame, args, payload, replies, context, bare);
-                });
-                match taken {
-                    Ok(Taken::Nothing | Taken::Small) => Ok(()),
-                    Ok(Taken::Large(frame)) => {
-                        // A closure of its own: shared with the one above, neither would be compiled in place.
+            let outcome = match requests.take_plain(&mut plain, ahead) {
+                Plain::Nothing => break Ok(()),
+                Plain::Taken(handler) => {
+                    let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
+                    sink.request(arrival, &mut NullReplyPath::one_way(from));
+                    Ok(())
+                }
+                Plain::Other(header) => match requests.take_small(header, &mut plain, ahead) {
+                    Some((handler, payload)) => {
+                        let arrival = Arrival::new(from, Category::Medium, handler, &plain, payload);
+                        sink.request(arrival, &mut NullReplyPath::one_way(from));
+                        Ok(())
+                    }
+                    None => {
                         let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                             let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
                             answer(sink, frame, args, payload, replies, context, bare);
                         };
-                        requests.take_large(frame, segment, deliver)
+                        match requests.take(header, ahead, deliver) {
+                            Ok(Taken::Nothing | Taken::Small) => Ok(()),
+                            Ok(Taken::Large(frame)) => {
+                                // A closure of its own: shared with the one above, neither would be compiled in place.
+                                let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
+                                    let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                                    answer(sink, frame, args, payload, replies, context, bare);
+                                };
+                                requests.take_large(frame, segment, deliver)
+                            }
+                            Err(broken) => Err(broken),
+                        }
                     }
-                    Err(broken) => Err(broken),
-                }
+                },
             };
             if let Err(broken) = outcome {
                 break Err(broken);
