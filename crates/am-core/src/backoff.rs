@@ -6,6 +6,15 @@ use std::time::{Duration, Instant};
 /// Tries between two looks at the clock, which costs about as much as one try of memory.
 const LOOK: u32 = 16;
 
+/// A yield that lasts so long was taken by somebody who computes, and not by others who wait.
+const TURN: Duration = Duration::from_millis(1);
+
+/// One in so many yields is timed while none has lasted so long: the clock costs a tenth of a yield.
+const TIMED: u32 = 8;
+
+/// So many times a thread sleeps instead of yielding after the first such yield, and at most after several in a row.
+const SLEEPS: (u32, u32) = (128, 1 << 12);
+
 /// How a thread waits for something that it looks for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackoffPolicy {
@@ -61,12 +70,17 @@ pub struct Backoff {
     since: Option<Instant>,
     /// The last answer of the clock.
     stage: Next,
+    /// Yields so far.
+    yields: u32,
+    /// How often sleep takes the place of a yield from now on, and after the next yield that lasts.
+    sleeps: u32,
+    next_sleeps: u32,
 }
 
 impl Backoff {
     /// Nothing was tried yet.
     pub const fn new(policy: BackoffPolicy) -> Self {
-        Self { tries: 0, policy, since: None, stage: Next::Spin }
+        Self { tries: 0, policy, since: None, stage: Next::Spin, yields: 0, sleeps: 0, next_sleeps: SLEEPS.0 }
     }
 
     /// Whether fruitless tries begin with more spinning than a short wait takes.
@@ -85,7 +99,35 @@ impl Backoff {
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "it is no iterator: it never ends")]
     pub fn next(&mut self) -> Next {
-        self.next_at(Instant::now)
+        let next = self.next_at(Instant::now);
+        if next == Next::Yield && self.sleeps > 0 {
+            self.sleeps -= 1;
+            return Next::Park;
+        }
+        next
+    }
+
+    /// Lets others use this processor once: what [`Next::Yield`] asks for. If somebody takes it who computes, the
+    /// next waits sleep where they would yield: the system calls a sleeper back as soon as it is woken, and one that
+    /// yields only when the other has had its turn, which takes milliseconds.
+    pub fn give_way(&mut self) {
+        self.yields = self.yields.wrapping_add(1);
+        if self.next_sleeps == SLEEPS.0 && !self.yields.is_multiple_of(TIMED) {
+            return std::thread::yield_now();
+        }
+        let began = Instant::now();
+        std::thread::yield_now();
+        self.yielded(began.elapsed());
+    }
+
+    /// A yield has lasted so long.
+    fn yielded(&mut self, lasted: Duration) {
+        if lasted < TURN {
+            self.next_sleeps = SLEEPS.0;
+            return;
+        }
+        self.sleeps = self.next_sleeps;
+        self.next_sleeps = (self.next_sleeps * 2).min(SLEEPS.1);
     }
 
     #[inline]
@@ -124,6 +166,28 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_computes_is_slept_beside() {
+        let mut backoff = Backoff::new(BackoffPolicy::Counted { spins: 0, yields: u32::MAX });
+        let wait = |backoff: &mut Backoff| {
+            backoff.reset();
+            backoff.next()
+        };
+        backoff.yielded(TURN / 2);
+        assert_eq!(wait(&mut backoff), Next::Yield, "others that wait take short turns");
+        for sleeps in [SLEEPS.0, 2 * SLEEPS.0, 4 * SLEEPS.0] {
+            backoff.yielded(TURN);
+            assert!((0..sleeps).all(|_| wait(&mut backoff) == Next::Park));
+            assert_eq!(wait(&mut backoff), Next::Yield, "it may be gone");
+        }
+        (0..40).for_each(|_| backoff.yielded(TURN));
+        assert_eq!(backoff.sleeps, SLEEPS.1);
+        assert!((0..SLEEPS.1).all(|_| wait(&mut backoff) == Next::Park));
+        backoff.yielded(TURN / 2);
+        backoff.yielded(TURN);
+        assert_eq!(backoff.sleeps, SLEEPS.0, "who was gone begins anew");
+    }
 
     #[test]
     fn crowded_ranks_yield_at_once_and_all_park() {

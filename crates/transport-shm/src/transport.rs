@@ -468,7 +468,7 @@ impl Waiting for Shm {
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {
         match self.backoff.next() {
             Next::Spin => std::hint::spin_loop(),
-            Next::Yield => std::thread::yield_now(),
+            Next::Yield => self.backoff.give_way(),
             Next::Park => self.park(until, &mut || false),
         }
     }
@@ -477,7 +477,7 @@ impl Waiting for Shm {
     fn idle_unless(&mut self, until: Option<Instant>, _: WaitReason, changed: &mut dyn FnMut() -> bool) {
         match self.backoff.next() {
             Next::Spin => std::hint::spin_loop(),
-            Next::Yield => std::thread::yield_now(),
+            Next::Yield => self.backoff.give_way(),
             Next::Park => self.park(until, changed),
         }
     }

@@ -451,7 +451,7 @@ impl Driver for SocketDriver {
         match program.backoff.next() {
             Next::Spin if program.mode == Mode::Driving => program.mode = Mode::Spinning { glances: 0 },
             Next::Spin => {}
-            Next::Yield => std::thread::yield_now(),
+            Next::Yield => program.backoff.give_way(),
             Next::Park => self.park(until),
         }
     }
