@@ -50,6 +50,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "RANGE")]
     sweep: Option<Sweep>,
 
+    /// Runs of a sweep at a time, each on a processor of its own; the results are the same
+    #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "goal", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+
     /// Size of messages in bytes, unless that changes [default: 1024 with --pattern]
     #[arg(long, conflicts_with = "goal", value_parser = clap::value_parser!(u32).range(1..=1 << 26))]
     bytes: Option<u32>,
@@ -228,6 +232,11 @@ impl Cli {
     /// Whether it is the load that changes from run to run.
     pub(crate) fn sweeps_load(&self) -> bool {
         !matches!(self.sweep, Some(Sweep::Bytes(_)))
+    }
+
+    /// Runs of a sweep at a time.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.into()
     }
 
     /// Messages of a stream, or of each rank in the time that is measured.

@@ -2,18 +2,19 @@
 //! of all ranks, and schedules in GOAL's format.
 //!
 //! `cli` reads the command line, `pair` measures two ranks, `traffic` loads all of them along a `pattern`,
-//! `output` has the table, the JSON, the CSV and the pictures.
+//! `sweep` makes the runs of a sweep, `output` has the table, the JSON, the CSV and the pictures.
 
 mod cli;
 mod output;
 mod pair;
 mod pattern;
+mod sweep;
 mod traffic;
 
 use active_messages::Instant;
 use clap::Parser;
 use cli::{Cli, Measure, Task};
-use fabric_sim::{ConfigError, LinkUse, Report, RunError};
+use fabric_sim::{ConfigError, LinkUse, Report, RunError, Trace};
 use lab::random_access::cli::one_line;
 use machine_sim::MachineConfig;
 use machine_sim::goal::{self, Schedule};
@@ -23,6 +24,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
+use sweep::sweep;
 use traffic::Traffic;
 
 /// Why there is no result.
@@ -92,7 +94,7 @@ fn simulate(cli: &Cli) -> Result<(), Failure> {
 
 fn measured(cli: &Cli, machine: &MachineConfig, measure: Measure, pair: (u32, u32)) -> Result<Output, Failure> {
     let mut output = Output::of_pair(machine, measure, pair);
-    for bytes in cli.sizes()? {
+    let runs = sweep(&cli.sizes()?, cli.jobs(), |&bytes, last| {
         let (value, report) = match measure {
             Measure::Latency => pair::latency(machine, pair, bytes)?,
             Measure::Bandwidth | Measure::Rate => pair::stream(machine, pair, bytes, cli.messages())?,
@@ -108,8 +110,11 @@ fn measured(cli: &Cli, machine: &MachineConfig, measure: Measure, pair: (u32, u3
                 cli.messages()
             )));
         }
-        output.add(vec![f64::from(bytes), value]);
-        finish(cli, &report, &mut output)?;
+        Ok((vec![f64::from(bytes), value], last.then(|| Remains::of(report))))
+    })?;
+    for (row, last) in runs {
+        output.add(row);
+        finish(cli, last, &mut output)?;
     }
     Ok(output)
 }
@@ -117,11 +122,15 @@ fn measured(cli: &Cli, machine: &MachineConfig, measure: Measure, pair: (u32, u3
 fn traffic(cli: &Cli, machine: &MachineConfig, traffic: &Traffic) -> Result<Output, Failure> {
     traffic.pattern.check(machine.ranks)?;
     let mut output = Output::of_traffic(machine, traffic, cli.sweeps_load());
-    for (bytes, load) in cli.loads()? {
+    let runs = sweep(&cli.loads()?, cli.jobs(), |&(bytes, load), last| {
         let (point, report) = traffic::run(machine, traffic, bytes, load)?;
-        output.add(point.row(bytes, load));
-        output.add_details(point);
-        finish(cli, &report, &mut output)?;
+        Ok((point.row(bytes, load), last.then(|| (point, Remains::of(report)))))
+    })?;
+    for (row, last) in runs {
+        output.add(row);
+        let (point, last) = last.unzip();
+        point.into_iter().for_each(|point| output.add_details(point));
+        finish(cli, last, &mut output)?;
     }
     Ok(output)
 }
@@ -136,14 +145,27 @@ fn scheduled(cli: &Cli, machine: &MachineConfig, file: &Path) -> Result<Output, 
     let last = |times: &[Instant]| times.iter().map(|time| time.0).max().unwrap_or(0) as f64 / 1e3;
     output.add(vec![schedule.ranks.len() as f64, last(&played.ended), last(&played.quiet)]);
     output.ended(&played.ended);
-    finish(cli, &played.report, &mut output)?;
+    finish(cli, Some(Remains::of(played.report)), &mut output)?;
     Ok(output)
 }
 
-/// Keeps what a run tells of the links, and its trace where that is wanted: of several runs, the last one's.
-fn finish<R>(cli: &Cli, report: &Report<R>, output: &mut Output) -> Result<(), Failure> {
-    output.links(&report.links);
-    if let (Some(path), Some(trace)) = (&cli.trace, &report.trace) {
+/// What of the last run is told besides the table.
+struct Remains {
+    links: Vec<LinkUse>,
+    trace: Option<Trace>,
+}
+
+impl Remains {
+    fn of<R>(report: Report<R>) -> Self {
+        Self { links: report.links, trace: report.trace }
+    }
+}
+
+/// Keeps what the last run tells of the links, and its trace where that is wanted.
+fn finish(cli: &Cli, last: Option<Remains>, output: &mut Output) -> Result<(), Failure> {
+    let Some(Remains { links, trace }) = last else { return Ok(()) };
+    output.links(&links);
+    if let (Some(path), Some(trace)) = (&cli.trace, &trace) {
         let written = File::create(path).and_then(|file| trace.write_chrome(BufWriter::new(file)));
         written.map_err(|error| Failure::Usage(format!("cannot write {}: {error}", path.display())))?;
     }

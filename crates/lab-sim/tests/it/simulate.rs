@@ -54,7 +54,8 @@ fn loads_are_swept_and_written() {
         ["--machine", "torus", "--pattern", "uniform", "--sweep", "load=0.1..1.0/4", "--messages", "50"];
     let files = ["--csv", text(&csv), "--links", text(&links), "--svg", text(&svg)];
     let value = json(&[&arguments[..], &files].concat());
-    assert_eq!(json(&arguments), value, "a run repeats itself to the last digit");
+    let beside = [&arguments[..], &["--jobs", "3"]].concat();
+    assert_eq!(json(&beside), value, "runs repeat themselves to the last digit, several at a time, too");
     let (loads, busiest) = (column(&value, "load"), column(&value, "busiest_link"));
     assert!(loads.len() == 4 && busiest.iter().all(|part| (0.0..=1.0).contains(part)), "{busiest:?}");
     let mean = column(&value, "mean_ns");
