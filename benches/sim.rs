@@ -10,7 +10,7 @@ use criterion::Criterion;
 use lab::bench::command::CommandLine;
 use lab::bench::publish::publish;
 use sim_support::measure::Bench;
-use sim_support::{collectives, engine, extoll, fabric, many, picture, portals, sci};
+use sim_support::{collectives, engine, extoll, fabric, many, parallel, picture, portals, sci};
 
 fn main() {
     let command = CommandLine::of_process();
@@ -24,6 +24,7 @@ fn main() {
     sci::measure(&mut bench);
     collectives::measure(&mut bench);
     many::measure(&mut bench);
+    parallel::measure(&mut bench);
     let summary = bench.into_summary();
     criterion.final_summary();
     publish(&summary, mode, env!("CARGO_TARGET_TMPDIR").as_ref(), picture::chart);

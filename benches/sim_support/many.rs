@@ -60,13 +60,33 @@ fn play(transport: impl Transport, load: Load) -> u64 {
     endpoint.finish().expect("all ranks end")
 }
 
+/// The conduits that so many ranks fit: SCI's command segments of a thousand nodes would fill the memory.
+fn conduits() -> impl Iterator<Item = Conduit> {
+    Conduit::ALL.into_iter().filter(|conduit| *conduit != Conduit::Sci)
+}
+
+/// Runs by their names: with each conduit, to neighbours and at random.
+pub(crate) fn runs(dims: [u32; 3], times: u32) -> Vec<(String, Box<dyn Fn()>)> {
+    let loads = [("neighbours", Load::Neighbours(times)), ("random", Load::Random(2 * times))];
+    let runs = conduits().flat_map(|conduit| {
+        loads.map(|(what, load)| -> (String, Box<dyn Fn()>) {
+            let topology = Topology::Torus { dims: dims.to_vec() };
+            let play = move || {
+                let run = conduit.run(dims.iter().product(), topology.clone(), Room::Usual, load);
+                drop(run.expect("the ranks end"));
+            };
+            (format!("{}, {what}", conduit.name()), Box::new(play))
+        })
+    });
+    runs.collect()
+}
+
 /// All figures of a thousand ranks.
 pub(crate) fn measure(bench: &mut Bench<'_>) {
     let (test, dims) = (bench.mode() == Mode::Test, [8, 8, 16]);
     let dims = if test { [4, 4, 4] } else { dims };
     let (ranks, times) = (dims.iter().product(), if test { 2 } else { 100 });
-    // SCI's command segments of a thousand nodes would fill the memory.
-    for conduit in Conduit::ALL.into_iter().filter(|conduit| *conduit != Conduit::Sci) {
+    for conduit in conduits() {
         for (what, load) in [("neighbours", Load::Neighbours(times)), ("random", Load::Random(2 * times))] {
             let name = format!("many/{}, 1024 ranks, {what}, events", conduit.name());
             if !bench.wants(&name) {

@@ -7,6 +7,7 @@ pub(crate) mod extoll;
 pub(crate) mod fabric;
 pub(crate) mod many;
 pub(crate) mod measure;
+pub(crate) mod parallel;
 pub(crate) mod picture;
 pub(crate) mod portals;
 pub(crate) mod sci;

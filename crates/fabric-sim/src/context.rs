@@ -147,7 +147,7 @@ impl<'a, D: Device> Context<'a, D> {
                 // Ranks of one moment take turns once: a rank that has just been resumed had waited for the
                 // others.
                 let late = now > machine.core.deadline;
-                let settled = over || state.resumed == Some(now) || !late && machine.settle(now);
+                let settled = over || state.resumed == Some(now) || !late && machine.settle_for(self.rank, now);
                 let state = &mut machine.core.ranks[self.rank as usize];
                 let stopped = state.state == State::Stopped;
                 if settled && !stopped && !over {
@@ -175,7 +175,7 @@ impl<'a, D: Device> Context<'a, D> {
         if machine.core.over || now > machine.core.deadline {
             return false;
         }
-        let settled = machine.settle(now);
+        let settled = machine.settle_for(self.rank, now);
         let state = &mut machine.core.ranks[self.rank as usize];
         if settled {
             state.synced = state.synced.max(now);

@@ -7,6 +7,7 @@ use crate::device_context::DeviceContext;
 use crate::error::{DeadlineMissed, Deadlock, WaitFor, Waiting};
 use crate::fault_rng::FaultRng;
 use crate::faults::ScheduledFault;
+use crate::halves::Meter;
 use crate::in_flight::{Flight, InFlight};
 use crate::lane_order::LaneOrder;
 use crate::members::Members;
@@ -92,6 +93,8 @@ pub(crate) struct Core<B> {
     pub(crate) deadline: u64,
     /// The run has ended and ranks are being unwound.
     pub(crate) over: bool,
+    /// What measures the run by halves, if that is asked for.
+    pub(crate) meter: Option<Box<Meter>>,
 }
 
 pub(crate) struct Engine<D: Device> {
@@ -162,6 +165,7 @@ impl<B: Clone> Core<B> {
             time: 0,
             deadline,
             over: false,
+            meter: None,
         }
     }
 
@@ -284,6 +288,9 @@ impl<D: Device> Engine<D> {
         let Self { core, devices, .. } = self;
         core.counts.events += 1;
         core.time = now;
+        if core.meter.is_some() {
+            core.measure_event(event, now);
+        }
         let code = match event {
             Event::Resume(rank) | Event::Alarm(rank) => 1 << 32 | u64::from(rank),
             Event::Inject(index) => 2 << 32 | u64::from(index),
@@ -350,6 +357,11 @@ impl<D: Device> Engine<D> {
         core.landed(from, now);
     }
 
+    /// The rank whose turn is next, and when, once that has been found.
+    pub(crate) const fn turn(&self) -> Option<(u64, u32)> {
+        self.turn
+    }
+
     /// Executes what happens up to a time; returns false as soon as a rank's turn is next.
     #[inline]
     pub(crate) fn settle(&mut self, until: u64) -> bool {
@@ -390,6 +402,9 @@ impl<D: Device> Engine<D> {
                 state.state = State::Running;
                 state.resumed = Some(time);
                 self.core.time = time;
+                if self.core.meter.is_some() {
+                    self.core.measure_turn(rank, time);
+                }
                 return NextStep::Resume(rank);
             }
         }

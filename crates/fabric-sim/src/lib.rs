@@ -24,6 +24,7 @@
 //! | `routing` | [`Routing`]: which way packets take, and the virtual channels that it needs |
 //! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
 //! | `lookahead` | ranks that are resumed late where no rank can notice |
+//! | [`halves`] | what a run on two processors could gain, measured |
 //! | `random` | [`splitmix64`]: the streams of ranks, nodes and injectors |
 //! | `members` | who has left, and when the others know |
 //! | `defects` | [`Defects`]: devices that are wrong on purpose, for tests |
@@ -127,6 +128,7 @@ mod faults;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod halves;
 mod handle;
 #[doc(hidden)]
 pub mod impossible;

@@ -56,6 +56,10 @@ impl Link {
         }
     }
 
+    pub(crate) const fn latency(&self) -> u64 {
+        self.latency
+    }
+
     /// For how long of a run it carried packets: what still waits for it at the run's end does not count.
     pub(crate) fn used(&self, ended: u64) -> u64 {
         self.busy.saturating_sub(self.transmit.left_at(ended)).min(ended)

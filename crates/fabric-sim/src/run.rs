@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::device::{Device, Mailbox};
 use crate::engine::{Core, Engine, NextStep};
 use crate::error::RunError;
+use crate::halves::Meter;
 use crate::limits;
 use crate::ranks::State;
 use crate::report::Report;
@@ -102,6 +103,7 @@ fn simulate<D: Device>(
             node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
         }
     }
+    core.meter = Meter::wanted(&core.network, &core.links);
     let machine = Rc::new(RefCell::new(Engine::new(core, devices)));
     let mut coroutines = Vec::with_capacity(config.ranks as usize);
     for rank in 0..config.ranks {
@@ -111,7 +113,13 @@ fn simulate<D: Device>(
         coroutines
             .push(Coroutine::with_stack(stack, move |yielder, ()| program(Context::new(rank, machine, yielder))));
     }
+    if let Some(meter) = &mut machine.borrow_mut().core.meter {
+        meter.begin();
+    }
     let outcome = drive(&machine, &mut coroutines);
+    if let Some(meter) = machine.borrow_mut().core.meter.take() {
+        meter.finish(outcome.is_ok());
+    }
     machine.borrow_mut().core.end();
     // Unwinds whoever is still suspended; must happen while nothing borrows the machine.
     drop(coroutines);

@@ -6,6 +6,7 @@ mod devices;
 mod endpoints;
 mod engine;
 mod faults;
+mod halves;
 mod machine_files;
 mod networks;
 
