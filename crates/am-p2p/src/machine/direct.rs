@@ -90,7 +90,8 @@ impl Machine {
     pub(crate) fn begin_direct(&mut self, selector: Selector, kind: u32, capacity: u64) -> bool {
         self.end_direct();
         let posted = !self.posted.is_empty() || !self.line.is_empty();
-        let alone = !posted && self.stored.is_empty() && self.endings == 0;
+        let over = self.endings != 0 && self.unmatchable(selector).is_some();
+        let alone = !posted && self.stored.is_empty() && !over;
         if !alone || capacity > self.eager {
             return false;
         }

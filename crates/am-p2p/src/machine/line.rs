@@ -457,6 +457,26 @@ mod tests {
         assert_eq!(receive(&mut play, late), Some(5));
     }
 
+    /// The end of one communicator leaves the quick ways of all others open.
+    #[test]
+    fn other_communicators_that_end_change_nothing() {
+        let mut play = Play::pair(1 << 20);
+        play.machines[1].close(7);
+        let key = play.post_one(1, 10);
+        assert_ne!(key.index() & LINE, 0);
+        play.send_one(1, 9);
+        play.settle();
+        assert_eq!(receive(&mut play, key), Some(9));
+        let selector = Selector { context: 0, source: 0, tag: 1 };
+        assert!(play.machines[1].begin_direct(selector, BYTES, 10));
+        play.machines[1].end_direct();
+        play.machines[1].close(0);
+        assert!(!play.machines[1].begin_direct(selector, BYTES, 10));
+        let over = play.post_one(1, 10);
+        assert_eq!(over.index() & LINE, 0);
+        assert_eq!(play.machines[1].take_received(over).and_then(|taken| taken.failure), Some(Failure::Freed));
+    }
+
     #[test]
     fn what_does_not_fit_fails() {
         let mut play = Play::pair(1 << 20);

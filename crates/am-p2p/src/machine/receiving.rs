@@ -53,7 +53,8 @@ impl Machine {
     /// Asks for a message of at most `capacity` bytes.
     #[inline(always)]
     pub(crate) fn post(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
-        let meets = self.direct.is_waiting() || !self.unexpected.is_empty() || self.endings != 0;
+        let over = self.endings != 0 && self.unmatchable(selector).is_some();
+        let meets = self.direct.is_waiting() || !self.unexpected.is_empty() || over;
         let others = meets || !self.posted.is_empty();
         if !others
             && capacity <= self.eager
@@ -131,7 +132,8 @@ impl Machine {
     }
 
     /// Why no message can come for a selector.
-    fn unmatchable(&mut self, selector: Selector) -> Option<Failure> {
+    #[inline(never)]
+    pub(super) fn unmatchable(&mut self, selector: Selector) -> Option<Failure> {
         let context = self.context(selector.context);
         if self.contexts[context].freed {
             return Some(Failure::Freed);
@@ -233,7 +235,7 @@ impl Machine {
         self.on_any_eager(from, envelope, credit, &Payload::own(bytes));
     }
 
-    /// The same, of the next message of the sender that was heard last, for a receive that is looked for before
+    /// The same, of the next message of the pair that was last sent to or heard, for a receive that is looked for before
     /// others. Whether it was one; otherwise nothing has changed.
     #[inline(always)]
     fn on_next_eager<C: Arriving>(&mut self, from: u32, envelope: &Envelope, credit: Credit, content: &C) -> bool {
