@@ -102,6 +102,7 @@ mod error;
 mod frame;
 mod job;
 mod memory;
+mod near;
 mod provider;
 mod sys;
 pub mod wire;

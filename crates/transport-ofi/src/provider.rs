@@ -2,6 +2,7 @@
 
 use crate::config::OfiConfig;
 use crate::error::OfiError;
+use crate::near::{self, Surroundings};
 use crate::sys::{Infos, Library, Query};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -151,7 +152,7 @@ impl fmt::Display for Verdict {
 /// ```
 pub fn list(config: &OfiConfig) -> Result<Vec<Verdict>, OfiError> {
     let infos = Infos::ask(Library::get()?, Query::default())?;
-    Ok(judge(infos.offers(), config))
+    Ok(judge(infos.offers(), config, &Surroundings::look(&near::file)))
 }
 
 /// The version of the library that is loaded, major and minor.
@@ -163,14 +164,14 @@ pub fn version() -> Result<(u32, u32), OfiError> {
 }
 
 /// What would be taken of some offers: the fastest that is no obstacle; of several equals the one at the host's
-/// address, or the first.
-fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
-    let chosen = best(&offers, config);
+/// address, of these the one nearest to the processors that this process may use, or the first.
+fn judge(offers: Vec<Offer>, config: &OfiConfig, around: &Surroundings<'_>) -> Vec<Verdict> {
+    let chosen = best(&offers, config, around);
     let verdict = |(index, offer): (usize, Offer)| {
         let reason = match (offer.obstacle(config), chosen) {
             (Some(reason), _) => reason,
             (None, Some(best)) if best == index => "taken: the fastest that fits".into(),
-            (None, _) => "fits, but another one is faster or comes first".into(),
+            (None, _) => "fits, but another one is faster, nearer or comes first".into(),
         };
         Verdict { offer, taken: chosen == Some(index), reason }
     };
@@ -183,10 +184,17 @@ fn judge(offers: Vec<Offer>, config: &OfiConfig) -> Vec<Verdict> {
     verdicts
 }
 
-fn best(offers: &[Offer], config: &OfiConfig) -> Option<usize> {
-    let usable = offers.iter().enumerate().filter(|(_, offer)| offer.obstacle(config).is_none());
+fn best(offers: &[Offer], config: &OfiConfig, around: &Surroundings<'_>) -> Option<usize> {
+    let usable = || offers.iter().enumerate().filter(|(_, offer)| offer.obstacle(config).is_none());
     let elsewhere = |offer: &Offer| config.host.is_some() && offer.address != config.host;
-    usable.min_by_key(|(_, offer)| (offer.place(), elsewhere(offer))).map(|(index, _)| index)
+    let rank = |offer: &Offer| (offer.place(), elsewhere(offer));
+    let (_, first) = usable().min_by_key(|(_, offer)| rank(offer))?;
+    // Ranks may be near to different interfaces: they reach each other within one fabric.
+    let alike = |offer: &Offer| {
+        rank(offer) == rank(first) && (&offer.provider, &offer.fabric) == (&first.provider, &first.fabric)
+    };
+    let alike = usable().filter(|(_, offer)| alike(offer));
+    alike.min_by_key(|(_, offer)| around.distance(&offer.domain)).map(|(index, _)| index)
 }
 
 /// The offer that an endpoint with these settings takes. Blocks while providers look around; allocates.
@@ -201,7 +209,7 @@ pub fn choose(config: &OfiConfig) -> Result<Offer, OfiError> {
 pub(crate) fn select(config: &OfiConfig) -> Result<(Infos, usize, Offer), OfiError> {
     let infos = Infos::ask(Library::get()?, Query { provider: config.provider.as_deref() })?;
     let offers = infos.offers();
-    if let Some(index) = best(&offers, config) {
+    if let Some(index) = best(&offers, config, &Surroundings::look(&near::file)) {
         let offer = offers[index].clone();
         return Ok((infos, index, offer));
     }
@@ -258,7 +266,7 @@ mod tests {
     }
 
     fn taken(config: &OfiConfig) -> Option<usize> {
-        let verdicts = judge(machine(), config);
+        let verdicts = judge(machine(), config, &Surroundings::look(&|_| None));
         assert!(verdicts.iter().filter(|verdict| verdict.taken).count() <= 1);
         verdicts.iter().position(|verdict| verdict.taken)
     }
@@ -310,19 +318,41 @@ mod tests {
             };
             let mut offers = machine();
             offers.push(offer("tcp;ofi_rxm", "eth1", Some("10.2.0.1")));
-            assert_eq!(best(&offers, &config), expected, "{provider:?} {host:?}");
+            assert_eq!(best(&offers, &config, &Surroundings::look(&|_| None)), expected, "{provider:?} {host:?}");
         }
+    }
+
+    /// Of several interfaces of one fabric each rank takes the near one; of another fabric none, and none that the
+    /// launcher did not name.
+    #[test]
+    fn the_near_one_of_a_fabric_is_taken() {
+        let mut offers: Vec<Offer> =
+            (0..3).map(|number| offer("verbs;ofi_rxm", &format!("mlx5_{number}"), None)).collect();
+        offers[2].fabric = "another".into();
+        let near = |processor: u32, config: &OfiConfig| {
+            let files = move |path: &str| {
+                let device =
+                    |number: u32| path == format!("/sys/class/infiniband/mlx5_{number}/device/local_cpulist");
+                let local = (0..3).find(|number| device(*number)).map(|number| number.to_string());
+                (path == "/proc/self/status").then(|| format!("Cpus_allowed_list:\t{processor}\n")).or(local)
+            };
+            best(&offers, config, &Surroundings::look(&files))
+        };
+        let config = OfiConfig::default();
+        assert_eq!([0, 1, 2].map(|processor| near(processor, &config)), [Some(0), Some(1), Some(0)]);
+        assert_eq!(near(1, &config.interface("mlx5_0")), Some(0));
     }
 
     #[test]
     fn every_verdict_says_why() {
         let config = OfiConfig { provider: Some("tcp".into()), ..OfiConfig::default() };
-        let lines: Vec<String> = judge(machine(), &config).iter().map(ToString::to_string).collect();
+        let lines: Vec<String> =
+            judge(machine(), &config, &Surroundings::look(&|_| None)).iter().map(ToString::to_string).collect();
         assert_eq!(
             lines[0],
             "  udp;ofi_rxd at eth0 (10.0.0.1), for any IP network, for tests: AM_FABRIC asks for tcp"
         );
         assert_eq!(lines[1], "* tcp;ofi_rxm at lo (127.0.0.1), for any IP network: taken: the fastest that fits");
-        assert!(lines[2].ends_with("fits, but another one is faster or comes first"), "{}", lines[2]);
+        assert!(lines[2].ends_with("fits, but another one is faster, nearer or comes first"), "{}", lines[2]);
     }
 }
