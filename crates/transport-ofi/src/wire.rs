@@ -77,6 +77,8 @@ pub struct Receipt {
     pub len: usize,
     /// Whether nothing else comes into the slot, which is the program's now.
     pub last: bool,
+    /// The wire's own: what it finds the message by.
+    pub place: u32,
 }
 
 /// What has happened.
@@ -88,6 +90,8 @@ pub enum Event {
     Done(Operation),
     /// It has failed; `None` where it was one that has no number (an injected message).
     Failed(Option<Operation>, Failure),
+    /// A message has not come in whole; its slot, which takes several, stays the network's.
+    Dropped(Failure),
 }
 
 /// A network that carries messages and writes memory, for one endpoint. No call blocks or allocates.

@@ -10,8 +10,9 @@ use super::Machine;
 use super::peers::Bundle;
 use super::send::Outgoing;
 use crate::frame::{Credits, HEADER, Header, Kind, LENGTH, Malformed, Origin, next_of_bundle};
-use crate::wire::Wire;
+use crate::wire::{Receipt, Wire};
 use am_core::{LossCause, Peer, Words};
+use std::ops::Range;
 
 /// Bytes of a bundle at most: the share of a message's costs that is left to a Short is small then.
 const MOST: usize = 2048;
@@ -19,9 +20,13 @@ const MOST: usize = 2048;
 impl<W: Wire> Machine<W> {
     /// Adds a frame to those that wait for the end of the turn; whether it is one of them.
     pub(super) fn join(&mut self, to: u32, header: &Header, frame: &Outgoing<'_>) -> bool {
-        let most = MOST.min(self.wire.sizes().frame_bytes);
+        let most = MOST.min(self.sizes.frame_bytes);
         let len = header.len() + 4 * frame.args.len() + frame.payload.len();
         let peer = self.peers.of(to);
+        // Credits are not the program's: what that sends next still goes at once.
+        if matches!(frame.kind, Kind::Credit) && peer.bundle.is_none() {
+            return false;
+        }
         let first = std::mem::replace(&mut peer.sent_in, self.turns) != self.turns;
         let last_words = matches!(frame.kind, Kind::Departure | Kind::DepartureAck);
         if first || last_words || HEADER + LENGTH + len > most {
@@ -90,25 +95,31 @@ impl<W: Wire> Machine<W> {
     }
 
     /// Takes in the frames of a bundle.
-    pub(super) fn unbundle(&mut self, from: u32, bundle: &[u8]) {
-        let mut rest = &bundle[HEADER..];
+    pub(super) fn unbundle(&mut self, from: u32, bundle: &Receipt) {
+        let mut at = HEADER;
         loop {
-            match next_of_bundle(rest) {
+            match next_of_bundle(&self.wire.arrived(bundle)[at..]) {
                 Ok(None) => return,
-                Ok(Some((frame, more))) if self.arrive_in_bundle(from, frame).is_ok() => rest = more,
-                _ => return self.lose(from, LossCause::Faulty),
+                Ok(Some((frame, _))) => {
+                    let (begin, end) = (at + LENGTH, at + LENGTH + frame.len());
+                    if self.arrive_in_bundle(from, bundle, begin..end).is_err() {
+                        return self.lose(from, LossCause::Faulty);
+                    }
+                    at = end;
+                }
+                Err(Malformed) => return self.lose(from, LossCause::Faulty),
             }
         }
     }
 
-    fn arrive_in_bundle(&mut self, from: u32, frame: &[u8]) -> Result<(), Malformed> {
+    fn arrive_in_bundle(&mut self, from: u32, bundle: &Receipt, place: Range<usize>) -> Result<(), Malformed> {
+        let frame = &self.wire.arrived(bundle)[place.clone()];
         let (origin, kind) = (Header::origin(frame)?, Header::kind(frame)?);
         if origin.from != from || kind.0 == Kind::Bundle || kind.0.is_aside() {
             return Err(Malformed);
         }
         if !self.faulty.contains(Peer(from)) {
-            let mut copy = self.memory();
-            copy.extend_from_slice(frame);
+            let copy = self.take_out(bundle, place);
             self.sort(&origin, kind, copy);
         }
         Ok(())

@@ -32,7 +32,7 @@ impl<W: Wire> Machine<W> {
     /// # Errors
     /// [`Refused::Busy`].
     pub(super) fn check_parts(&mut self, to: u32, len: usize) -> Result<(), Refused> {
-        let sizes = self.wire.sizes();
+        let sizes = self.sizes;
         let parts = u32::try_from(len.div_ceil(sizes.chunk_bytes)).unwrap_or(u32::MAX);
         let held = self.peers.of(to).chunks;
         let wait = to != self.me()
@@ -75,7 +75,7 @@ impl<W: Wire> Machine<W> {
         // One part more than there are, until all are under way: it must not end before.
         self.longs[long] = LongOut { to, parts: 1, failed: false, frame: bytes };
         self.peers.of(to).longs += 1;
-        let size = self.wire.sizes().chunk_bytes;
+        let size = self.sizes.chunk_bytes;
         let mut result = Ok(());
         for (index, part) in payload.chunks(size).enumerate() {
             let Some(buffer) = self.wait_for_chunk(to) else {
@@ -133,7 +133,7 @@ impl<W: Wire> Machine<W> {
 
     /// A part that was under way has failed.
     pub(super) fn write_failed(&mut self, buffer: u32) {
-        let frames = self.wire.sizes().frames;
+        let frames = self.sizes.frames;
         self.longs[self.long_of[(buffer - frames) as usize]].failed = true;
         self.written(buffer);
     }
@@ -149,7 +149,7 @@ impl<W: Wire> Machine<W> {
         let to = self.under_way[buffer as usize];
         self.give_chunk(to, buffer);
         self.fresh = true;
-        let frames = self.wire.sizes().frames;
+        let frames = self.sizes.frames;
         self.part_done(self.long_of[(buffer - frames) as usize]);
     }
 

@@ -47,7 +47,7 @@ pub use waiting::FailureNotifier;
 use peers::{CONTROLS, PeerState};
 
 use crate::frame::Kind;
-use crate::wire::{Event, Failure, Operation, Wire};
+use crate::wire::{Event, Failure, Operation, Sizes, Wire};
 use am_core::transport::FaultyPeers;
 use am_core::{AnyMemory, Instant, LossCause, Peer, PeerStatus, Segment, Shape, Span};
 use long::LongOut;
@@ -98,6 +98,8 @@ impl Settings {
 struct Machine<W: Wire> {
     // Before the segment, whose memory it writes to.
     wire: W,
+    /// The wire's.
+    sizes: Sizes,
     settings: Settings,
     segment: Segment<AnyMemory>,
     peers: Peers,
@@ -212,6 +214,7 @@ impl<W: Wire> Machine<W> {
             asleep: false,
             helper_rests: false,
             watcher: None,
+            sizes,
             wire,
             settings,
         }
@@ -284,11 +287,12 @@ impl<W: Wire> Machine<W> {
                         self.written(buffer);
                     }
                 }
-                Event::Failed(Some(Operation::Receive(slot)), _) => {
-                    // A frame longer than any of this job's, for instance.
-                    self.strays += 1;
+                // A frame longer than any of this job's, for instance.
+                Event::Failed(Some(Operation::Receive(slot)), failure) => {
+                    self.drop_stray(failure);
                     self.post(slot);
                 }
+                Event::Dropped(failure) => self.drop_stray(failure),
                 Event::Failed(Some(Operation::Send(buffer)), failure) => {
                     let to = self.under_way[buffer as usize];
                     self.fail(to, failure);
@@ -338,6 +342,12 @@ impl<W: Wire> Machine<W> {
                 self.transmit(to, &Outgoing::bare(Kind::DepartureAck));
             }
         }
+    }
+
+    /// A message has not come in whole.
+    fn drop_stray(&mut self, failure: Failure) {
+        self.strays += 1;
+        self.last_failure = Some((None, failure));
     }
 
     fn post_again(&mut self) {

@@ -34,7 +34,7 @@ impl<W: Wire> Machine<W> {
     /// A buffer for an operation of so many bytes, within a peer's share.
     fn take_buffer(&mut self, to: u32, len: usize) -> Option<u32> {
         let peer = self.peers.of(to);
-        if len <= self.wire.sizes().frame_bytes {
+        if len <= self.sizes.frame_bytes {
             let buffer = self.frames.take(peer.frames)?;
             peer.frames += 1;
             return Some(buffer);
@@ -45,7 +45,7 @@ impl<W: Wire> Machine<W> {
     }
 
     fn give_buffer(&mut self, to: u32, buffer: u32) {
-        if buffer < self.wire.sizes().frames {
+        if buffer < self.sizes.frames {
             self.peers.of(to).frames -= 1;
             self.frames.put(buffer);
         } else {

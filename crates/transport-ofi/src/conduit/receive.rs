@@ -5,6 +5,7 @@ use super::{Machine, Settings};
 use crate::frame::{Credits, Header, Kind, Malformed, Origin};
 use crate::wire::{Fault, Receipt, Wire};
 use am_core::{LossCause, Peer, PeerStatus, Words};
+use std::ops::Range;
 
 /// How a sender leaves, in its departure.
 pub(super) mod departure {
@@ -36,8 +37,8 @@ impl<W: Wire> Machine<W> {
         }
     }
 
-    /// Takes in a frame that the wire has brought. Its slot is on offer again before anything is made of it, if
-    /// the wire is done with that.
+    /// Takes in what the wire has brought: a frame, or several. The slot is on offer again before anything is made
+    /// of a frame, if the wire is done with the slot.
     pub(super) fn arrive(&mut self, receipt: Receipt) {
         let bytes = self.wire.arrived(&receipt);
         let known = match (Header::origin(bytes), Header::kind(bytes)) {
@@ -48,28 +49,32 @@ impl<W: Wire> Machine<W> {
             *tag == self.settings.tag && *from < self.peers.len() && *from != self.me()
         });
         let wanted = known.filter(|(origin, _)| !self.faulty.contains(Peer(origin.from)));
-        let copy = match wanted {
-            Some((_, (kind, _))) if !kind.is_aside() => self.take_out(&receipt),
-            _ => Vec::new(),
-        };
-        if receipt.last {
-            self.post(receipt.slot);
-        }
         self.strays += u64::from(known.is_none());
         match wanted {
             Some((origin, (Kind::Bundle, _))) => {
-                self.unbundle(origin.from, &copy);
-                self.spare.push(copy);
+                self.unbundle(origin.from, &receipt);
+                self.post_last(&receipt);
             }
-            Some((origin, kind)) => self.sort(&origin, kind, copy),
-            None => {}
+            Some((origin, kind)) => {
+                let copy = if kind.0.is_aside() { Vec::new() } else { self.take_out(&receipt, 0..receipt.len) };
+                self.post_last(&receipt);
+                self.sort(&origin, kind, copy);
+            }
+            None => self.post_last(&receipt),
         }
     }
 
-    /// A copy of what has arrived.
-    fn take_out(&mut self, receipt: &Receipt) -> Vec<u8> {
+    /// Offers the slot of a message again, if it was the last there.
+    fn post_last(&mut self, receipt: &Receipt) {
+        if receipt.last {
+            self.post(receipt.slot);
+        }
+    }
+
+    /// A copy of some bytes of what has arrived.
+    pub(super) fn take_out(&mut self, receipt: &Receipt, bytes: Range<usize>) -> Vec<u8> {
         let mut copy = self.memory();
-        copy.extend_from_slice(self.wire.arrived(receipt));
+        copy.extend_from_slice(&self.wire.arrived(receipt)[bytes]);
         copy
     }
 

@@ -146,7 +146,7 @@ impl<W: Wire> Machine<W> {
     fn post_frame(&mut self, to: u32, buffer: u32, len: usize) -> Result<(), Fault> {
         // Who leaves has to know that its last word is on its way, which of an injected frame nobody tells.
         let last = self.departing || self.peers.of(to).left.is_some();
-        if len <= self.wire.sizes().inject && !last {
+        if len <= self.sizes.inject && !last {
             self.wire.inject(to, buffer, len)?;
             self.frames.put(buffer);
             self.peers.of(to).injected = true;
@@ -179,7 +179,7 @@ impl<W: Wire> Machine<W> {
     ) -> Result<(), Fault> {
         self.wire.write(to, buffer, len, at)?;
         self.under_way[buffer as usize] = to;
-        let frames = self.wire.sizes().frames;
+        let frames = self.sizes.frames;
         self.long_of[(buffer - frames) as usize] = long;
         Ok(())
     }

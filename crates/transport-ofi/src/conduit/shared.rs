@@ -72,6 +72,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
         let segments = settings.segments.clone();
         let Sizes { chunk_bytes, frame_bytes, .. } = wire.sizes();
         let notices = Arc::new(Notices::new(wire.descriptor())?);
+        let backoff = Backoff::new(shape.peers(), wire.descriptor().is_none());
         let machine = Machine::new(wire, settings, segment.erase(), Arc::clone(&notices));
         Ok(Self {
             process: Process::current()?,
@@ -86,7 +87,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
             medium,
             piece: chunk_bytes.max(frame_bytes) as u64,
             window,
-            backoff: Backoff::new(shape.peers()),
+            backoff,
             clock: Clock::start(),
             departed: false,
             when_departed: None,

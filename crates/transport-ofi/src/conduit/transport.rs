@@ -351,11 +351,18 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
 
 impl<W: Wire> Machine<W> {
     /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits
-    /// now and then.
+    /// now and then. A message that the look of a wait has found needs no second look, unless
+    /// something of this endpoint waits for one.
     fn poll(&mut self, budget: usize) -> (Option<Delivery>, bool) {
         self.turns += 1;
         self.asleep = false;
-        self.progress();
+        let found = budget != 0 && !self.ready.is_empty() && self.ended.is_empty();
+        let sending = !self.waiting.is_empty() || self.longs.len() != self.free_longs.len();
+        if found && !sending {
+            self.close_bundles();
+        } else {
+            self.progress();
+        }
         if !self.pending_credit.is_empty() {
             self.polls_before_flush += 1;
             if self.polls_before_flush >= CREDIT_FLUSH_POLLS {
@@ -423,11 +430,10 @@ impl<W: Wire, M: Memory + Clone> Conduit<W, M> {
         let Delivery { header, args, bytes, rest } = delivery;
         let Header { origin, kind, handler, placed: (at, len), .. } = *header;
         let from = Peer(origin.from);
-        let segment = self.segment.clone();
-        let payload = if kind.is_long() {
-            segment.view(at, len as usize).expect("the range was checked when it was taken")
-        } else {
-            Payload::own(&bytes[*rest..])
+        let segment = kind.is_long().then(|| self.segment.clone());
+        let payload = match &segment {
+            Some(segment) => segment.view(at, len as usize).expect("the range was checked when it was taken"),
+            None => Payload::own(&bytes[*rest..]),
         };
         let arrival = |category| Arrival::new(from, category, handler, args, payload);
         match kind {
@@ -438,13 +444,8 @@ impl<W: Wire, M: Memory + Clone> Conduit<W, M> {
             }
             Kind::Reply(category) => sink.reply(arrival(category)),
             Kind::Control => sink.control(from, args, payload),
-            Kind::Credit
-            | Kind::Departure
-            | Kind::DepartureAck
-            | Kind::Probe
-            | Kind::Due
-            | Kind::Severed
-            | Kind::Bundle => {}
+            // `open` gives nothing else.
+            _ => {}
         }
     }
 }

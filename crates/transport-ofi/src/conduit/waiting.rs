@@ -19,6 +19,9 @@ use std::time::Duration;
 /// Fruitless questions in a row before giving the processor away.
 const SPINS: u32 = 200;
 const YIELDS: u32 = 50;
+/// The same over a wire without a descriptor, where nobody waits for a processor: a sleep there is blind, and what
+/// peers write to the segment meanwhile stands still.
+const BLIND_YIELDS: u32 = 2000;
 /// The first sleep and the longest: a wire that progresses only when it is called keeps its peers waiting
 /// meanwhile.
 const FIRST_SLEEP: Duration = Duration::from_micros(20);
@@ -43,14 +46,16 @@ pub(super) enum Next {
 pub(super) struct Backoff {
     tries: u32,
     spins: u32,
+    yields: u32,
 }
 
 impl Backoff {
     /// The backoff of one of so many endpoints, all of which may be on this host.
-    pub(super) fn new(peers: u32) -> Self {
+    pub(super) fn new(peers: u32, blind: bool) -> Self {
         // Whoever we wait for may be waiting for our processor.
         let spins = if peers as usize <= processors() { SPINS } else { 0 };
-        Self { tries: 0, spins }
+        let yields = if blind && spins != 0 { BLIND_YIELDS } else { YIELDS };
+        Self { tries: 0, spins, yields }
     }
 
     pub(super) fn spins(&self) -> bool {
@@ -75,9 +80,9 @@ impl Backoff {
         self.tries = self.tries.saturating_add(1);
         match self.tries.saturating_sub(self.spins) {
             0 => Next::Spin,
-            1..=YIELDS => Next::Yield,
+            more if more <= self.yields => Next::Yield,
             more => {
-                let doublings = ((more - YIELDS) / 8).min(5);
+                let doublings = ((more - self.yields) / 8).min(5);
                 Next::Sleep((FIRST_SLEEP * 2u32.pow(doublings)).min(LONGEST_SLEEP))
             }
         }
@@ -286,7 +291,7 @@ mod tests {
 
     #[test]
     fn who_is_crowded_yields_at_once_and_sleeps_grow() {
-        let mut backoff = Backoff::new(u32::MAX);
+        let mut backoff = Backoff::new(u32::MAX, true);
         assert!(!backoff.spins());
         assert_eq!(backoff.next(), Next::Yield);
         let steps: Vec<Next> = (0..1000).map(|_| backoff.next()).collect();
@@ -300,11 +305,21 @@ mod tests {
 
     #[test]
     fn who_has_a_processor_does_not_sleep_while_something_comes() {
-        let mut backoff = Backoff { tries: 0, spins: SPINS };
+        let mut backoff = Backoff { tries: 0, spins: SPINS, yields: YIELDS };
         for _ in 0..1000 {
             assert_eq!(backoff.next(), Next::Spin);
             backoff.reset_where_alone();
         }
+    }
+
+    /// What a peer writes to the segment goes on only with this endpoint's looks, and shows nowhere.
+    #[test]
+    fn who_cannot_be_woken_sleeps_late() {
+        let sleeps_after = |blind| {
+            let mut backoff = Backoff::new(1, blind);
+            (0..).take_while(|_| !matches!(backoff.next(), Next::Sleep(_))).count() as u32
+        };
+        assert_eq!([false, true].map(sleeps_after), [SPINS + YIELDS, SPINS + BLIND_YIELDS]);
     }
 
     #[test]

@@ -77,8 +77,11 @@ pub struct Port {
     contexts: ManuallyDrop<Contexts>,
     /// By buffer: what was last started with it.
     started: Vec<Operation>,
-    /// What the last look has brought into slots that take several messages, of slots that are not on offer anew.
+    /// What the last look has brought into slots that take several messages. Of a slot that is on offer anew, none
+    /// names it any more.
     latest: Vec<Receipt>,
+    /// By slot that takes several messages: nothing has come into it since a message of it has failed.
+    doubtful: Vec<bool>,
     targets: Vec<Target>,
     /// What peers need to write to this endpoint's segment.
     own: Remote,
@@ -151,6 +154,7 @@ impl Port {
             contexts: ManuallyDrop::new(Contexts::new(count).map_err(OfiError::memory("contexts"))?),
             started: (0..sizes.frames + sizes.chunks).map(Operation::Send).collect(),
             latest: Vec::new(),
+            doubtful: vec![false; sizes.slots as usize],
             targets: Vec::new(),
             own: Remote::default(),
             segment: segment.clone(),
@@ -403,6 +407,7 @@ impl Port {
         if !self.slots.is_lent(slot as usize) {
             return None;
         }
+        self.doubtful[slot as usize] = false;
         let several = self.sizes.takes_several();
         let last = !several || entry.flags & FI_MULTI_RECV != 0;
         let at = if several { self.slots.offset(slot as usize, entry.buf.cast_const().cast()) } else { Some(0) };
@@ -412,7 +417,8 @@ impl Port {
         }
         match inside {
             Some(at) => {
-                let receipt = Receipt { slot, at, len: entry.len, last };
+                let place = self.latest.len() as u32;
+                let receipt = Receipt { slot, at, len: entry.len, last, place };
                 if several {
                     self.latest.push(receipt);
                 }
@@ -497,18 +503,23 @@ impl Port {
         result
     }
 
-    /// What a completion with an error says.
-    fn failed(&mut self, entry: &fi_cq_err_entry, failure: Failure) -> Event {
+    /// What a completion with an error says. Slots for several messages go on after an error of one, and are kept;
+    /// some providers forget the flag of one that does not. Slots are filled in turn, so once all have failed and
+    /// nothing has come since, none goes on.
+    ///
+    /// # Errors
+    /// The error's code if there is no slot left that may go on.
+    fn failed(&mut self, entry: &fi_cq_err_entry, failure: Failure) -> Result<Event, i32> {
         let slot = self.contexts.index(entry.op_context).filter(|index| *index < self.sizes.slots);
         let over = entry.flags & FI_MULTI_RECV != 0 || failure.code == libc::ECANCELED;
         match slot {
             // A message that has not come in whole, into a slot that goes on.
             Some(slot) if self.sizes.takes_several() && !over => {
-                let receipt = Receipt { slot, at: 0, len: 0, last: false };
-                self.latest.push(receipt);
-                Event::Arrived(receipt)
+                self.doubtful[slot as usize] = true;
+                let goes_on = self.doubtful.contains(&false);
+                if goes_on { Ok(Event::Dropped(failure)) } else { Err(failure.code) }
             }
-            _ => Event::Failed(self.operation(entry.op_context), failure),
+            _ => Ok(Event::Failed(self.operation(entry.op_context), failure)),
         }
     }
 
@@ -535,7 +546,7 @@ impl Port {
         match unsafe { readerr(cq, &raw mut entry, 0) } {
             1.. => {
                 let failure = Failure { code: entry.err, own: entry.prov_errno };
-                Ok(self.failed(&entry, failure))
+                self.failed(&entry, failure)
             }
             0 => Err(FI_EAGAIN as i32),
             code => Err(code.unsigned_abs() as i32),
@@ -614,7 +625,8 @@ impl Wire for Port {
 
     fn post(&mut self, slot: u32) -> Result<(), Fault> {
         let context = self.context(Operation::Receive(slot));
-        self.latest.retain(|receipt| receipt.slot != slot);
+        self.latest.iter_mut().filter(|receipt| receipt.slot == slot).for_each(|receipt| receipt.slot = u32::MAX);
+        self.doubtful[slot as usize] = false;
         let (start, len) = self.slots.lend(slot as usize);
         let ep = self.objects.ep;
         // SAFETY: the endpoint is open and has its table.
@@ -644,13 +656,13 @@ impl Wire for Port {
     }
 
     fn arrived(&self, receipt: &Receipt) -> &[u8] {
-        let Receipt { slot, at, len, .. } = *receipt;
+        let Receipt { slot, at, len, place, .. } = *receipt;
         if !self.sizes.takes_several() {
             return &self.slots.bytes(slot as usize)[at..][..len];
         }
-        assert!(self.latest.contains(receipt), "a message of the last look");
+        assert!(self.latest.get(place as usize) == Some(receipt), "a message of the last look");
         // SAFETY: a completion has named these bytes (`event`): the provider puts nothing else there until the
-        // slot is lent again, which takes the receipt out of the list (`post`).
+        // slot is lent again, after which no receipt in the list names it (`post`).
         unsafe { self.slots.filled(slot as usize, at, len) }
     }
 

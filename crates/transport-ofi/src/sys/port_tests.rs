@@ -551,7 +551,7 @@ fn a_slot_of_several_messages_is_given_back_once() {
         for _ in 0..3 {
             port.poll(&mut events).unwrap();
         }
-        let receipt = |at, len, last| Receipt { slot: 0, at, len, last };
+        let receipt = |at, len, last| Receipt { slot: 0, at, len, last, place: 0 };
         let mut expected = vec![Event::Arrived(receipt(0, 3, false)), Event::Arrived(receipt(64, 5, !apart))];
         expected.extend(apart.then_some(Event::Done(Operation::Receive(0))));
         assert_eq!(events, expected);
@@ -591,12 +591,35 @@ fn errors_of_a_shared_slot_tell_whether_it_is_over() {
     with(|state| state.failed.push_back((context, libc::EIO, 0, FI_RECV | FI_MULTI_RECV)));
     let mut events = Vec::with_capacity(8);
     port.poll(&mut events).unwrap();
-    let nothing = Receipt { slot: 0, at: 0, len: 0, last: false };
-    let failed = Event::Failed(Some(Operation::Receive(0)), Failure { code: libc::EIO, own: 0 });
-    assert_eq!(events, [Event::Arrived(nothing), failed]);
+    let failure = |code| Failure { code, own: 0 };
+    let failed = Event::Failed(Some(Operation::Receive(0)), failure(libc::EIO));
+    assert_eq!(events, [Event::Dropped(failure(libc::EMSGSIZE)), failed]);
     with(|state| state.offered.retain(|offered| *offered != context));
     port.post(0).unwrap();
     // Registrations of an endpoint go when all slots have come back.
     drop(open_shared(ALL));
     assert_eq!(log().iter().filter(|word| **word == "cancel").count(), 2);
+}
+
+/// Once each slot has had an error, and nothing has come since, the port fails instead of waiting for ever.
+#[test]
+fn slots_that_all_have_failed_end_the_port() {
+    let mut port = open_shared(0);
+    let slots = with(|state| [0, 1].map(|slot| state.shared[slot].0));
+    let fail = |slot: usize| with(|state| state.failed.push_back((slots[slot], libc::EIO, 0, FI_RECV)));
+    let mut events = Vec::with_capacity(8);
+    fail(0);
+    port.poll(&mut events).unwrap();
+    // It goes on.
+    bring(0, b"one", 0);
+    port.poll(&mut events).unwrap();
+    fail(1);
+    fail(1);
+    port.poll(&mut events).unwrap();
+    let dropped = Event::Dropped(Failure { code: libc::EIO, own: 0 });
+    assert!(
+        matches!(events[..], [first, Event::Arrived(_), second, third] if [first, second, third] == [dropped; 3])
+    );
+    fail(0);
+    assert_eq!(port.poll(&mut events), Err(libc::EIO));
 }

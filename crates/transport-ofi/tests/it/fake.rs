@@ -293,7 +293,7 @@ impl FakePort {
         }
         let kept = full && self.faults.mutation == Mutation::KeptSlot;
         let last = full && !apart && !kept;
-        events.push(Event::Arrived(Receipt { slot, at, len: bytes.len(), last }));
+        events.push(Event::Arrived(Receipt { slot, at, len: bytes.len(), last, place: 0 }));
         if apart && !kept {
             events.push(Event::Done(Operation::Receive(slot)));
         }

@@ -11,6 +11,8 @@ use am_core::{LossCause, Payload, PayloadWriter as _, Peer, PeerStatus, Rank, Sh
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use transport_ofi::Conduit;
 
@@ -498,6 +500,8 @@ fn who_stops_leaves_buffers_to_the_others() {
 fn few_slots_are_emptied_early() {
     let faults = Faults { streams: true, ..Faults::none(4) };
     let conduits = Network::conduits(Shape::new(2), 8, (8, 1), 256, faults);
+    // Nobody looks for those who do not: who has everything looks until the other has it, too.
+    static SERVED: AtomicU32 = AtomicU32::new(0);
     let play = |mut conduit: Conduit<FakePort>, to: u32| {
         let head = RequestHeader::new(0, ReplyBound::None);
         for number in 0..4 {
@@ -506,8 +510,12 @@ fn few_slots_are_emptied_early() {
         let long = pattern(4, 5 * 512);
         conduit.send(Peer(to), head, &args(4, long.len()), Body::Place(&long, 0)).unwrap();
         let mut player = Player::new(1 - to as usize, 2, 4);
-        while player.seen[to as usize] < 5 && status(&conduit, to as usize) == PeerStatus::Active {
+        let mut served = false;
+        while SERVED.load(SeqCst) < 2 && status(&conduit, to as usize) == PeerStatus::Active {
             conduit.poll(1, &mut player);
+            if player.seen[to as usize] == 5 && !std::mem::replace(&mut served, true) {
+                SERVED.fetch_add(1, SeqCst);
+            }
         }
         assert_eq!((player.seen[to as usize], &player.findings), (5, &Vec::new()));
         conduit
@@ -726,4 +734,19 @@ fn the_helper_ends_a_turn() {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::mem::forget((first, conduits));
+}
+
+/// Credits are nothing that the program has sent: what it sends after them goes at once.
+#[test]
+fn credits_begin_no_turn() {
+    let (network, mut conduits) = Network::with_conduits(Shape::new(2), 64, (8, 2), 256, Faults::none(1));
+    let mut players: Vec<Player> = (0..2).map(|me| Player::new(me, 2, 1)).collect();
+    ask_shortly(&mut conduits[1], &mut players[1], 0);
+    conduits[1].poll(9, &mut players[1]);
+    conduits[0].poll(9, &mut players[0]);
+    assert_eq!((players[0].seen[1], network.sent(0)), (1, 0), "credits are owed");
+    conduits[0].flush();
+    ask_shortly(&mut conduits[0], &mut players[0], 1);
+    assert_eq!(network.sent(0), 2, "the credits, and the request");
+    conduits.into_iter().for_each(std::mem::forget);
 }
