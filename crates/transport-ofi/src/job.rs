@@ -5,7 +5,7 @@ use crate::config::OfiConfig;
 use crate::error::OfiError;
 use crate::memory::OfiMemory;
 use crate::provider::{self, Offer};
-use crate::sys::{LONGEST_NAME, Opening, Port, Remote, SETOPT};
+use crate::sys::{LONGEST_NAME, Neighbour, Opening, Port, Remote, SETOPT};
 use crate::wire::Sizes;
 use am_core::{Address, Memory, Rank, Segment, Shape, Span};
 use std::fmt;
@@ -41,8 +41,10 @@ struct Card {
 
 impl fmt::Display for Card {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { provider, medium, window, segment_bytes, remote: Remote { key, base }, name } = self;
-        write!(f, "ofi2 {provider} {medium} {window} {segment_bytes} {key} {base} ")?;
+        let Self { provider, medium, window, segment_bytes, remote: Remote { key, base, neighbour }, name } = self;
+        let Neighbour { process, mark_at, mark, segment_at } = neighbour;
+        write!(f, "ofi3 {provider} {medium} {window} {segment_bytes} {key} {base} ")?;
+        write!(f, "{process} {mark_at} {mark} {segment_at} ")?;
         name.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -55,13 +57,16 @@ impl FromStr for Card {
             text.and_then(|text| text.parse().ok()).ok_or(())
         }
         let mut words = text.split(' ');
-        if words.next() != Some("ofi2") {
+        if words.next() != Some("ofi3") {
             return Err(());
         }
         let provider = words.next().ok_or(())?.to_owned();
         let (medium, window) = (number(words.next())?, number(words.next())?);
         let segment_bytes = number(words.next())?;
-        let remote = Remote { key: number(words.next())?, base: number(words.next())? };
+        let (key, base) = (number(words.next())?, number(words.next())?);
+        let (process, mark_at) = (number(words.next())?, number(words.next())?);
+        let (mark, segment_at) = (number(words.next())?, number(words.next())?);
+        let remote = Remote { key, base, neighbour: Neighbour { process, mark_at, mark, segment_at } };
         let digits = words.next().filter(|digits| !digits.is_empty() && digits.is_ascii()).ok_or(())?;
         let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return Err(()) };
         let byte = |pair: &[u8; 2]| {
@@ -382,10 +387,12 @@ mod tests {
     proptest! {
         #[test]
         fn cards_are_read_as_written(
-            numbers: (u32, u64, u64, u64), medium: usize, name in prop::collection::vec(any::<u8>(), 1..60),
+            numbers: (u32, u64, u64, u64), way: (u32, u64, u64, u64), medium: usize,
+            name in prop::collection::vec(any::<u8>(), 1..60),
         ) {
             let (window, segment_bytes, key, base) = numbers;
-            let remote = Remote { key, base };
+            let (process, mark_at, mark, segment_at) = way;
+            let remote = Remote { key, base, neighbour: Neighbour { process, mark_at, mark, segment_at } };
             let card = Card { provider: "tcp;ofi_rxm".into(), medium, window, segment_bytes, remote, name };
             prop_assert_eq!(card.to_string().parse(), Ok(card.clone()));
             prop_assert_eq!(format!("{card} ").parse::<Card>(), Err(()));

@@ -79,6 +79,9 @@
 //! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the
 //!   program has left it alone for 2 ms: a Long payload of several parts towards a rank that computes comes that
 //!   much slower.
+//! * Over the provider shm the system copies a Long payload that does not fit a frame (`process_vm_writev`), where
+//!   it permits that: the call takes as long as the copy does. The provider's own way, through buffers, is taken
+//!   elsewhere. The memory of a segment whose endpoint ends while a rank is lost is not freed then.
 //! * What a program sends to a peer in one turn, so without a poll between, travels together, but for the first
 //!   message: of a program that then computes, the rest is sent by the helper thread, so up to 4 ms later.
 //! * A rank that waits spins, then yields, then sleeps on the completion queue's descriptor; so does the helper

@@ -41,7 +41,7 @@ impl Region {
         self.map.len()
     }
 
-    fn words(&self) -> &[AtomicU64] {
+    pub(crate) fn words(&self) -> &[AtomicU64] {
         let start = self.start().cast::<AtomicU64>();
         // SAFETY: the mapping is aligned to pages, zero at first, and lives as long as `self`; whoever else in
         // this process touches it does so through atomics. A peer's bytes arrive by the provider, which is not

@@ -3,7 +3,7 @@
 use crate::config::OfiConfig;
 use crate::error::OfiError;
 use crate::near::{self, Surroundings};
-use crate::sys::{Infos, Library, Query};
+use crate::sys::{Infos, LOCAL, Library, Query};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -61,7 +61,7 @@ impl Offer {
 
     /// Whether it leads to one host only.
     fn is_local(&self) -> bool {
-        self.provider == "shm"
+        self.provider == LOCAL
     }
 
     /// Why it cannot be used for what the settings ask, if so.

@@ -125,6 +125,22 @@ pub trait Wire {
     /// [`Fault`]; nothing was started.
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault>;
 
+    /// Whether [`place`](Self::place) may work towards a peer.
+    fn places(&self, to: u32) -> bool {
+        let _ = to;
+        false
+    }
+
+    /// Copies bytes to byte `at` of a peer's segment, where the system does so at once: they are there to be read
+    /// when the call returns true. If it returns false, some of them may be, and it is of no use to ask again.
+    fn place(&mut self, to: u32, bytes: &[u8], at: u64) -> bool {
+        let _ = (to, bytes, at);
+        false
+    }
+
+    /// The endpoint has left, and everybody knows: nobody places bytes in its segment any more.
+    fn has_left(&mut self) {}
+
     /// Reads `len` bytes at byte `at` of a peer's segment into a buffer.
     ///
     /// # Errors

@@ -9,6 +9,9 @@ use crate::wire::{Failure, Fault, Wire};
 use am_core::transport::Refused;
 use am_core::{Peer, PeerStatus, Resource};
 
+/// Bytes that the system copies at once.
+const PIECE: usize = 1 << 20;
+
 /// A Long message under way.
 #[derive(Debug, Default)]
 pub(super) struct LongOut {
@@ -36,6 +39,7 @@ impl<W: Wire> Machine<W> {
         let parts = u32::try_from(len.div_ceil(sizes.chunk_bytes)).unwrap_or(u32::MAX);
         let held = self.peers.of(to).chunks;
         let wait = to != self.me()
+            && !self.wire.places(to)
             && parts <= sizes.chunks
             && self.chunks.could_hold(sizes.chunks, parts)
             && !self.chunks.has_room_for(held, parts);
@@ -64,6 +68,10 @@ impl<W: Wire> Machine<W> {
             self.transmit(to, &Outgoing { payload, ..*frame });
             return Ok(());
         }
+        if self.wire.places(to) && self.place_now(to, payload, at)? {
+            self.transmit(to, frame);
+            return Ok(());
+        }
         let header = self.header(to, frame);
         let mut bytes = self.memory();
         bytes.resize(header.len() + 4 * frame.args.len(), 0);
@@ -89,6 +97,24 @@ impl<W: Wire> Machine<W> {
         }
         self.part_done(long);
         result
+    }
+
+    /// Has the system copy a payload to a peer's segment; whether it is there. Between pieces it takes in what
+    /// arrives, without delivering it.
+    ///
+    /// # Errors
+    /// How the peer has ended, if it does meanwhile.
+    fn place_now(&mut self, to: u32, payload: &[u8], at: u64) -> Result<bool, PeerStatus> {
+        for (index, piece) in payload.chunks(PIECE).enumerate() {
+            if index != 0 {
+                self.progress();
+            }
+            self.known_status(to).active()?;
+            if !self.wire.place(to, piece, at + (index * PIECE) as u64) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// A free buffer for a part; `None` if the peer has ended.

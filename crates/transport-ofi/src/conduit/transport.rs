@@ -80,6 +80,10 @@ impl<W: Wire> Machine<W> {
             let waits = !self.answers.is_empty() || self.peers.iter().any(|(peer, state)| waits(peer, state));
             let done = self.broken || untold.is_empty() && !waits;
             if done || spent > self.settings.linger {
+                let lost = self.notices.losses.load(Acquire) > self.left;
+                if done && !lost && !self.broken {
+                    self.wire.has_left();
+                }
                 break;
             }
             tries += 1;

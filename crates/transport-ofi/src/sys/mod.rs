@@ -7,6 +7,7 @@
 //! | `environment` | a setting of a provider that only the environment can make |
 //! | `library` | the library: where it is searched, and its few symbols |
 //! | `info` | what providers offer |
+//! | `neighbour` | writing to the segment of a peer on the same host through the system |
 //! | `objects` | the objects that an endpoint consists of |
 //! | `port` | an endpoint with all it needs: the [`Wire`](crate::wire::Wire) of libfabric |
 
@@ -16,6 +17,7 @@ mod abi_tests;
 mod environment;
 mod info;
 mod library;
+mod neighbour;
 mod objects;
 mod port;
 #[cfg(test)]
@@ -24,5 +26,6 @@ mod port_tests;
 pub use environment::limit_provider_buffers;
 pub(crate) use info::{Infos, Query};
 pub(crate) use library::Library;
+pub(crate) use neighbour::Neighbour;
 pub use port::Port;
-pub(crate) use port::{LONGEST_NAME, Opening, Remote, SETOPT};
+pub(crate) use port::{LOCAL, LONGEST_NAME, Opening, Remote, SETOPT};

@@ -10,6 +10,7 @@ use super::abi::{
 };
 use super::info::Infos;
 use super::library::Library;
+use super::neighbour::{Mark, Neighbour};
 use super::objects::{Check, Objects, table};
 use crate::error::OfiError;
 use crate::memory::{Arena, Contexts, Process};
@@ -22,6 +23,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
+/// The provider whose endpoints are all on one host.
+pub(crate) const LOCAL: &str = "shm";
 /// No particular peer.
 const ANYONE: fi_addr_t = fi_addr_t::MAX;
 /// Bytes of the longest name of an endpoint.
@@ -53,6 +56,8 @@ pub(crate) struct Remote {
     pub(crate) key: u64,
     /// What stands for byte 0 of the segment.
     pub(crate) base: u64,
+    /// The way through the system, where the provider leads to one host.
+    pub(crate) neighbour: Neighbour,
 }
 
 /// A peer: where it is, and its segment.
@@ -85,6 +90,10 @@ pub struct Port {
     targets: Vec<Target>,
     /// What peers need to write to this endpoint's segment.
     own: Remote,
+    /// What others tell this process by, if any of them writes to its segment.
+    mark: Option<Mark>,
+    /// None of them does so any more.
+    left: bool,
     /// Keeps the segment's memory for as long as it is registered.
     segment: Segment<AnyMemory>,
     /// The completion queue's, where the provider has one.
@@ -111,6 +120,10 @@ impl Drop for Port {
             // The objects are the parent's: closing its connections here would end them there.
             std::mem::forget(self.segment.clone());
             return;
+        }
+        if self.mark.is_some() && !self.left {
+            // Nothing else is to be where others may still write.
+            std::mem::forget(self.segment.clone());
         }
         if self.objects.bound {
             self.call_back();
@@ -157,6 +170,8 @@ impl Port {
             doubtful: vec![false; sizes.slots as usize],
             targets: Vec::new(),
             own: Remote::default(),
+            mark: None,
+            left: false,
             segment: segment.clone(),
             descriptor: None,
             process: Process::current().map_err(OfiError::memory("the mark of this process"))?,
@@ -300,7 +315,10 @@ impl Port {
             // SAFETY: the registration is there for as long as `self`.
             let key = unsafe { (*objects.mrs[0]).key };
             let base = if mode & FI_MR_VIRT_ADDR != 0 { start as u64 } else { 0 };
-            self.own = Remote { key, base };
+            let mark = (self.provider == LOCAL).then(Mark::new).transpose().map_err(OfiError::memory("a mark"))?;
+            let neighbour = mark.as_ref().map(|mark| mark.of_segment(start as u64)).unwrap_or_default();
+            self.mark = mark;
+            self.own = Remote { key, base, neighbour };
         }
         if mode & FI_MR_LOCAL != 0 {
             let both = FI_SEND | FI_READ | FI_WRITE;
@@ -617,6 +635,23 @@ impl Wire for Port {
 
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
         self.access(Operation::Write(buffer), to, (buffer, len), at)
+    }
+
+    fn places(&self, to: u32) -> bool {
+        self.targets[to as usize].remote.neighbour.is_some()
+    }
+
+    fn place(&mut self, to: u32, bytes: &[u8], at: u64) -> bool {
+        let neighbour = &mut self.targets[to as usize].remote.neighbour;
+        let there = neighbour.write(at, bytes);
+        if !there {
+            *neighbour = Neighbour::default();
+        }
+        there
+    }
+
+    fn has_left(&mut self) {
+        self.left = true;
     }
 
     fn read(&mut self, from: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {

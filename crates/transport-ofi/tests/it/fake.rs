@@ -70,6 +70,8 @@ pub(crate) struct Faults {
     pub(crate) streams: bool,
     /// Two slots, each of which takes several messages. So a provider manages its resources.
     pub(crate) several: bool,
+    /// The system copies to segments at once, mostly.
+    pub(crate) places: bool,
     /// Milliseconds that a departure may take.
     pub(crate) linger: u64,
     pub(crate) mutation: Mutation,
@@ -77,16 +79,29 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) const fn none(seed: u64) -> Self {
-        let (failing, stopped, streams, several) = (0, None, false, false);
+        let (failing, stopped, streams, several, places) = (0, None, false, false, false);
         let (linger, mutation) = (2000, Mutation::None);
-        Self { seed, again: 0, late: 0, reorder: false, failing, stopped, streams, several, linger, mutation }
+        Self {
+            seed,
+            again: 0,
+            late: 0,
+            reorder: false,
+            failing,
+            stopped,
+            streams,
+            several,
+            places,
+            linger,
+            mutation,
+        }
     }
 
     pub(crate) fn drawn(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let (again, late) = (random.below(60), random.below(60));
         let reorder = random.percent(70);
-        Self { again, late, reorder, several: random.percent(40), ..Self::none(seed) }
+        let (several, places) = (random.percent(40), random.percent(30));
+        Self { again, late, reorder, several, places, ..Self::none(seed) }
     }
 }
 
@@ -103,6 +118,8 @@ struct Node {
     failing: u32,
     /// Messages that it has sent.
     sent: u32,
+    /// Writes that it has started.
+    written: u32,
 }
 
 /// A network of fake ports.
@@ -153,6 +170,11 @@ impl Network {
         self.nodes()[peer as usize].sent
     }
 
+    /// Writes of the network that an endpoint has started.
+    pub(crate) fn written(&self, peer: u32) -> u32 {
+        self.nodes()[peer as usize].written
+    }
+
     /// Messages of nobody in this job that an endpoint was sent.
     pub(crate) fn strays(&self, peer: u32) -> u64 {
         self.nodes()[peer as usize].strays
@@ -187,6 +209,7 @@ impl Network {
             strays: 0,
             failing: 0,
             sent: 0,
+            written: 0,
         };
         let network = Self { nodes: Arc::new(Mutex::new((0..shape.peers()).map(node).collect())) };
         let ((frames, chunks), frame_bytes) = (sizes, medium + 256);
@@ -403,7 +426,23 @@ impl Wire for FakePort {
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
         self.work.push_back(Work::Write { to, bytes, buffer, at });
+        self.network.nodes()[self.me as usize].written += 1;
         Ok(())
+    }
+
+    fn places(&self, _: u32) -> bool {
+        self.faults.places
+    }
+
+    fn place(&mut self, to: u32, bytes: &[u8], at: u64) -> bool {
+        // Then half of it is there.
+        let fails = self.random.percent(self.faults.again / 4) || self.network.nodes()[to as usize].dead;
+        let len = if fails { bytes.len() / 2 } else { bytes.len() };
+        let nodes = self.network.nodes();
+        nodes[to as usize].segment.write(at, &bytes[..len]).expect("a copy stays inside the segment");
+        drop(nodes);
+        self.faults.places &= !fails;
+        !fails
     }
 
     fn read(&mut self, from: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {

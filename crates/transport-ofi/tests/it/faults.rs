@@ -750,3 +750,19 @@ fn credits_begin_no_turn() {
     assert_eq!(network.sent(0), 2, "the credits, and the request");
     conduits.into_iter().for_each(std::mem::forget);
 }
+
+/// Where the system copies to a peer's segment, a Long payload larger than all buffers is there at once, without a
+/// write of the network.
+#[test]
+fn the_system_copies_long_payloads() {
+    for places in [false, true] {
+        let faults = Faults { places, ..Faults::none(1) };
+        let (network, mut conduits) = Network::with_conduits(Shape::new(2), 8, (8, 2), 256, faults);
+        let (head, bytes) = (RequestHeader::new(0, ReplyBound::None), pattern(1, 5000));
+        conduits[0].send(Peer(1), head, &args(0, 0), Body::Place(&bytes, 24)).unwrap();
+        let there = conduits[1].segment().view(24, 5000).unwrap().to_vec() == bytes;
+        let parts = (network.written(0) > 0, network.sent(0));
+        assert_eq!((there && places, parts), (places, (!places, u32::from(places))));
+        conduits.into_iter().for_each(std::mem::forget);
+    }
+}
