@@ -113,7 +113,7 @@ fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Fits a plane with a parameter server.", Options::new().default_ranks(3));
     let points = flags.value("--points", "N", 200u64, "points of every worker");
     let rounds = flags.value("--rounds", "N", 100u32, "rounds");
-    flags.require(points > 0, "--points is at least 1");
+    flags.require(points > 0 && rounds > 0, "--points and --rounds are at least 1");
     let json = flags.json();
     flags.run(ParameterServer { points, rounds, json })
 }

@@ -2,7 +2,6 @@
 
 use crate::buffers;
 use crate::error::{CallError, Refusal};
-use crate::made;
 use crate::meter::End;
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
 use crate::outcome::{Denied, Due, Entry, Outcome, Polled, Waiter};
@@ -358,19 +357,8 @@ pub(crate) fn enqueue<E>(
     due: Due,
     entry: Entry,
 ) -> Result<Key, CallError<E>> {
-    let polled = shared.bell.current_poll() != 0;
-    let waiter = if polled { Waiter::Root } else { Waiter::Nobody };
-    let mut table = shared.table();
-    if polled && (header.flags, due, entry) == (0, Due::Never, Entry::Waits) {
-        // The endpoint sends it when the poll has ended.
-        if let Some(key) = table.start_made(to, header, request.len()) {
-            drop(table);
-            made::add(&shared.bell, key, to, header, request);
-            return Ok(key);
-        }
-    }
-    let started = table.start(to, header, request, due, entry, waiter);
-    drop(table);
+    let waiter = if shared.bell.current_poll() == 0 { Waiter::Nobody } else { Waiter::Root };
+    let started = shared.table().start(to, header, request, due, entry, waiter);
     match started {
         Ok(key) => {
             shared.bell.ring();
@@ -530,10 +518,8 @@ impl<M: Callable> Drop for Call<M> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.span.ended(|| End::Cancelled);
-            let unsent = if self.made_in == 0 { None } else { made::withdraw(&self.shared.bell, key) };
-            let waker = self.shared.table().cancel(key, unsent.is_none());
+            let waker = self.shared.table().cancel(key);
             drop(waker);
-            unsent.into_iter().for_each(buffers::give);
             self.shared.bell.ring();
         }
     }
@@ -622,7 +608,7 @@ impl<R, E> Answers<R, E> {
             self.span.ended(|| end);
             let mut table = self.shared.table();
             let counted = table.end_of(key).unwrap_or(End::Cancelled);
-            let waker = table.cancel(key, true);
+            let waker = table.cancel(key);
             drop(table);
             drop(waker);
             if end == End::Malformed {

@@ -122,8 +122,7 @@ impl Doorbell {
     }
 
     /// Tells bells apart while they are there.
-    #[inline]
-    pub(crate) fn name(&self) -> usize {
+    fn name(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 

@@ -585,6 +585,6 @@ impl<W: Send + 'static> Calls<W> {
 }
 
 mod sending;
-pub(crate) use sending::{call_at_once, call_from_memory, is_long, send_at_once, send_made};
+pub(crate) use sending::{call_at_once, call_from_memory, is_long, send_at_once};
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;

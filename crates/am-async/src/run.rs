@@ -4,8 +4,7 @@ use crate::buffers;
 use crate::caller::{Answers, Call, Caller, encoded, enqueue};
 use crate::context::{Context, Origin};
 use crate::error::CallError;
-use crate::layer::{Calls, call_at_once, call_from_memory, is_long, send_at_once, send_made};
-use crate::made::Unwinding;
+use crate::layer::{Calls, call_at_once, call_from_memory, is_long, send_at_once};
 use crate::method::{Callable, StreamMethod};
 use crate::outcome::{Due, Entry};
 use crate::shared::Root;
@@ -141,12 +140,9 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
                 if !root.take() {
                     return None;
                 }
-                let unwinding = Unwinding(&environment.shared);
                 let poll = environment.shared.bell.poll(&waker);
                 let calls = endpoint.layer_unscheduled::<Calls<W>>();
                 let polled = calls.lend(|| program.as_mut().poll(&mut task::Context::from_waker(&waker)));
-                drop(unwinding);
-                send_made(endpoint, &environment.shared);
                 if let Poll::Ready(output) = polled {
                     return Some(output);
                 }

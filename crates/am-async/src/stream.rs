@@ -160,7 +160,7 @@ pub enum SinkError {
     /// It can not be serialised.
     #[error("the answer can not be serialised: {0}")]
     Unserialisable(String),
-    /// It is longer than one message to the caller: a stream's answers travel in one each.
+    /// It is longer than one message to the caller, and each answer of a stream travels in one message as a whole.
     #[error(
         "an answer of {bytes} bytes exceeds the {limit} bytes of one message: let the stream have more, shorter answers"
     )]

@@ -304,29 +304,7 @@ impl Table {
         now: impl FnOnce() -> Instant,
     ) -> Option<Key> {
         self.set_shape(shape);
-        self.start_under_way(to, header, request, Waiter::Nobody, now)
-    }
-
-    /// The same for a call of the future that the endpoint polls, sent when the poll has ended. None if calls are
-    /// timed, for which the endpoint looks at the clock.
-    #[inline]
-    pub(crate) fn start_made(&mut self, to: Address, header: Header, request: usize) -> Option<Key> {
-        if self.meter.is_on() {
-            return None;
-        }
-        self.start_under_way(to, header, request, Waiter::Root, || Instant(0))
-    }
-
-    #[inline]
-    fn start_under_way(
-        &mut self,
-        to: Address,
-        header: Header,
-        request: usize,
-        waiter: Waiter,
-        now: impl FnOnce() -> Instant,
-    ) -> Option<Key> {
-        let peer = self.shape?.peer(to)?.0;
+        let peer = shape.peer(to)?.0;
         let CallConfig { calls_per_peer, calls, max_bytes, .. } = self.config;
         let (reserved, reserved_in_all) = self.reserved(peer);
         let calling = &mut self.peers[peer as usize];
@@ -346,7 +324,8 @@ impl Table {
             seen.at(now());
         }
         let (state, bytes) = (State::Sent, Vec::new());
-        let (due, timer, stream, counted, permitted) = (Due::Never, None, None, true, false);
+        let (waiter, due, timer, stream, counted, permitted) =
+            (Waiter::Nobody, Due::Never, None, None, true, false);
         let slot = Slot { to, peer, header, state, bytes, waiter, due, timer, stream, seen, counted, permitted };
         Some(self.slots.insert(slot))
     }
@@ -364,14 +343,9 @@ impl Table {
         }
     }
 
-    /// The network has no room for a call that [`Table::start_sent`] or [`Table::start_made`] made: it is sent
-    /// later, before all others.
+    /// The network has no room for a call that [`Table::start_sent`] made: it is sent later, before all others.
     #[cold]
     pub(crate) fn put_back(&mut self, key: Key, request: Vec<u8>) {
-        // One whose endpoint is gone has ended.
-        if self.is_done(key) {
-            return buffers::give(request);
-        }
         self.leave(key);
         let Some(slot) = self.slots.get_mut(key) else { return };
         (slot.state, slot.bytes) = (State::Queued, request);
@@ -459,11 +433,10 @@ impl Table {
     }
 
     /// Nobody waits for a call any more. Its waker is to be dropped once nothing is locked.
-    /// `told` is whether the callee may have been told of it.
-    pub(crate) fn cancel(&mut self, key: Key, told: bool) -> Option<Waker> {
+    pub(crate) fn cancel(&mut self, key: Key) -> Option<Waker> {
         let slot = self.slots.get(key)?;
         let (to, done) = (slot.to, matches!(slot.state, State::Done(_)));
-        if !done && self.leave(key) && told {
+        if !done && self.leave(key) {
             self.notes.push_back(Note::Cancel { to, call: key });
         }
         let slot = self.slots.remove(key)?;

@@ -3,7 +3,6 @@
 use super::{ANSWER, CALL, CALL_WITH, Calls, NO_DEADLINE, ONE_WAY, ONE_WAY_WITH, PART, Wire};
 use crate::buffers;
 use crate::context::Environment;
-use crate::made::{self, Made};
 use crate::outcome::{Note, Outgoing, Sent, Wakers};
 use crate::shared::Shared;
 use crate::task::{Dispatch, Dispatched};
@@ -180,47 +179,7 @@ pub(crate) fn call_from_memory<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     Ok(key)
 }
 
-/// Sends the calls that the future of an endpoint has just made and that wait for nothing, where they fit messages;
-/// the others are left to the layer's progress.
-#[inline]
-pub(crate) fn send_made<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
-    endpoint: &mut Endpoint<T, S>,
-    shared: &Shared,
-) {
-    let (mut wakers, mut any) = (Wakers::default(), false);
-    let left = made::drain(shared, |made| {
-        any = true;
-        let Made { key, to, header, request, .. } = &made;
-        let room = || endpoint.max_payload(*to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
-        if !request.is_empty() && request.len() as u64 > room() {
-            return Err(made);
-        }
-        let handler = endpoint.layer_unscheduled::<Calls<W>>().wire.call;
-        let words = (header.to_u64(), key.to_u64());
-        let sent = match &request[..] {
-            [] => endpoint.try_request(*to, handler, words),
-            body => endpoint.try_request_medium(*to, handler, words, body),
-        };
-        match sent {
-            Ok(()) => {}
-            Err(SendError::WouldBlock { .. }) => return Err(made),
-            Err(error) => shared.table().refused(*key, error, &mut wakers),
-        }
-        buffers::give(made.request);
-        Ok(())
-    });
-    if !any {
-        return;
-    }
-    let calls = endpoint.layer_unscheduled::<Calls<W>>();
-    calls.watch = true;
-    calls.more |= left;
-    if wakers.root || !wakers.others.is_empty() {
-        calls.wake_all(wakers);
-    }
-}
-
-/// Sends the calls that the future of an endpoint has just queued, where they fit messages; everything else, and
+/// Sends the calls that the future of an endpoint has just made, where they fit messages; everything else, and
 /// what there is no room for, is left to the layer's progress.
 #[inline]
 pub(crate) fn send_at_once<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(

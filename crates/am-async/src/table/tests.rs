@@ -70,12 +70,12 @@ fn room_of_a_dropped_answer_goes_to_the_next() {
     let grant = |call: Key| vec![Note::GrantAnswer { to: TO, task: 0, call }];
     assert_eq!((played.notes(), played.look()), (grant(calls[0]), false));
     // One that comes and is dropped, one that waits and is dropped.
-    played.table.cancel(calls[0], true);
+    played.table.cancel(calls[0]);
     assert!(played.look());
     let mut expected = vec![Note::Cancel { to: TO, call: calls[0] }];
     expected.extend(grant(calls[1]));
     assert_eq!(played.notes(), expected);
-    played.table.cancel(calls[2], true);
+    played.table.cancel(calls[2]);
     // A part beyond the answer's end: the call fails, and its room is free.
     played.table.part(TO, calls[1], 70, 20, |_| unreachable!(), &mut played.wakers);
     assert!(matches!(played.outcome(calls[1]), Some(Outcome::BadAnswer)));
@@ -214,7 +214,7 @@ fn deadlines_that_nobody_has_seen_leave_no_more_than_they_were() {
             Entry::Waits,
             Waiter::Nobody,
         );
-        played.table.cancel(call.unwrap(), true);
+        played.table.cancel(call.unwrap());
         let sleep = played.table.sleep(Due::After(am_core::Span(1)), Waker::noop()).unwrap();
         played.table.end_sleep(sleep);
     }

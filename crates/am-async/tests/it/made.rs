@@ -114,11 +114,13 @@ fn those_beyond_a_limit_wait() {
     let (mut endpoint, handles) = attach(single(), CallConfig::new().calls(3));
     let most = endpoint.run(|context| async move {
         let calls: Vec<_> = (0..20).map(|_| context.call(Rank(0), handles.later, &(1, 5))).collect();
-        let most = context.under_way();
+        let mut most = 0;
         for call in calls {
             assert_eq!(call.await, Ok::<_, CallError<Failure>>(2));
+            most = most.max(context.under_way());
         }
         most
     });
-    assert_eq!((most.unwrap(), endpoint.caller().held()), (3, 0));
+    assert!((1..=3).contains(&most.unwrap()));
+    assert_eq!(endpoint.caller().held(), 0);
 }
