@@ -26,8 +26,8 @@ pub enum CallsAttachError {
 
 impl RankJob {
     /// Attaches for calls alone, from a program on tokio: a [`Caller`] that any task calls through, and the task
-    /// that serves the endpoint, which is to be spawned. `world` is the state that methods work on. Where calls find
-    /// both ranks asleep, [`JobDriver::block`](Driver::block) in `spawn_blocking` has them answered sooner. The driver
+    /// that serves the endpoint, which is to be spawned. `world` is the state that methods work on. A
+    /// [driver that blocks](Driver::block) in `spawn_blocking` serves it without the runtime. The driver
     /// needs neither timers nor input and output of the runtime, and any other executor will do as well.
     ///
     /// Collective as [`RankJob::attach`], and blocks like that: call it before the runtime runs, or in
