@@ -121,6 +121,12 @@ static void collectives(void) {
         MPI_Allreduce(&one, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     }
     tell(ranks == 2 ? "allreduce" : "allreduce-4", (MPI_Wtime() - start) * 1e6 / times);
+    for (long i = -times / 10; i < times; i++) {
+        if (i == 0)
+            start = MPI_Wtime();
+        MPI_Bcast(block, 8, MPI_BYTE, (int)((i + times) % ranks), MPI_COMM_WORLD);
+    }
+    tell(ranks == 2 ? "broadcast" : "broadcast-4", (MPI_Wtime() - start) * 1e6 / times);
 }
 
 int main(int argc, char **argv) {
