@@ -42,9 +42,9 @@ struct Card {
 impl fmt::Display for Card {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { provider, medium, window, segment_bytes, remote: Remote { key, base, neighbour }, name } = self;
-        let Neighbour { process, mark_at, mark, segment_at } = neighbour;
+        let Neighbour { process, mark_at, mark } = neighbour;
         write!(f, "ofi3 {provider} {medium} {window} {segment_bytes} {key} {base} ")?;
-        write!(f, "{process} {mark_at} {mark} {segment_at} ")?;
+        write!(f, "{process} {mark_at} {mark} ")?;
         name.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -65,8 +65,8 @@ impl FromStr for Card {
         let segment_bytes = number(words.next())?;
         let (key, base) = (number(words.next())?, number(words.next())?);
         let (process, mark_at) = (number(words.next())?, number(words.next())?);
-        let (mark, segment_at) = (number(words.next())?, number(words.next())?);
-        let remote = Remote { key, base, neighbour: Neighbour { process, mark_at, mark, segment_at } };
+        let mark = number(words.next())?;
+        let remote = Remote { key, base, neighbour: Neighbour { process, mark_at, mark } };
         let digits = words.next().filter(|digits| !digits.is_empty() && digits.is_ascii()).ok_or(())?;
         let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return Err(()) };
         let byte = |pair: &[u8; 2]| {
@@ -387,12 +387,12 @@ mod tests {
     proptest! {
         #[test]
         fn cards_are_read_as_written(
-            numbers: (u32, u64, u64, u64), way: (u32, u64, u64, u64), medium: usize,
+            numbers: (u32, u64, u64, u64), way: (u32, u64, u64), medium: usize,
             name in prop::collection::vec(any::<u8>(), 1..60),
         ) {
             let (window, segment_bytes, key, base) = numbers;
-            let (process, mark_at, mark, segment_at) = way;
-            let remote = Remote { key, base, neighbour: Neighbour { process, mark_at, mark, segment_at } };
+            let (process, mark_at, mark) = way;
+            let remote = Remote { key, base, neighbour: Neighbour { process, mark_at, mark } };
             let card = Card { provider: "tcp;ofi_rxm".into(), medium, window, segment_bytes, remote, name };
             prop_assert_eq!(card.to_string().parse(), Ok(card.clone()));
             prop_assert_eq!(format!("{card} ").parse::<Card>(), Err(()));

@@ -18,13 +18,19 @@ use std::sync::Arc;
 /// Cells set aside for every reply: the longest frame.
 const REPLY_CELLS: u32 = 2;
 
-/// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row. Lines farther
-/// ahead may be those that are being written, which the writer then has to get back: with eight, floods of Short
-/// messages took twice as long.
-const READ_AHEAD: u64 = 4;
+/// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row.
+const READ_AHEAD: u64 = 12;
 
-/// Frames read in a row after which a reader lags behind its writer.
-pub(crate) const LAGGING: usize = 4;
+/// Frames read in a row after which a reader lags behind its writer. One that keeps up would fetch lines that are
+/// being written, which the writer then has to get back: a flood took twice as long.
+pub(crate) const LAGGING: usize = 48;
+
+/// The same of messages that are matched before they are handled, as two-sided ones are, whose reader lags behind
+/// its writer from the first on: those of more words than [`FEW_WORDS`] (two-sided ones have nine), and Mediums of
+/// one cell.
+const READ_CLOSE: u64 = 4;
+const LAGGING_LONGER: usize = 4;
+const FEW_WORDS: usize = 8;
 
 /// How many cells ahead the writer fetches lines.
 const WRITE_AHEAD: u64 = 6;
@@ -69,8 +75,13 @@ impl LaneRings {
     /// their way while earlier frames are handled.
     #[inline]
     fn fetch_ahead(&self, position: u64, purpose: Use) {
-        let ahead = if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD };
-        let index = (position + ahead) as usize & (self.cells.len() - 1);
+        self.fetch_at(position + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }, purpose);
+    }
+
+    /// Fetches the cell at a position.
+    #[inline]
+    fn fetch_at(&self, position: u64, purpose: Use) {
+        let index = position as usize & (self.cells.len() - 1);
         self.cells.fetch(index * size_of::<Cell>(), purpose);
     }
 
@@ -500,14 +511,18 @@ impl RequestIn {
     }
 
     /// Takes the next request, if there is one, has arguments only, fits one cell and permits no reply. Faster than
-    /// [`RequestIn::take`], which takes all others. With `ahead`, fetches a cell of frames to come. Its cell is the
-    /// writer's again only after `publish`.
+    /// [`RequestIn::take`], which takes all others. Behind `done` others in a row, fetches a cell of frames to come.
+    /// Its cell is the writer's again only after `publish`.
     #[inline(always)]
-    pub(crate) fn take_plain(&mut self, args: &mut Words, ahead: bool) -> Plain {
+    pub(crate) fn take_plain(&mut self, args: &mut Words, done: usize) -> Plain {
         let Self { rings, reader, .. } = self;
         let Some((cell, header)) = reader.peek(&rings.cells) else { return Plain::Nothing };
         let Some((handler, len)) = Frame::decode_plain(header) else { return Plain::Other(header) };
-        if ahead {
+        if len > FEW_WORDS {
+            if done >= LAGGING_LONGER {
+                rings.fetch_at(reader.read() + READ_CLOSE, Use::Read);
+            }
+        } else if done >= LAGGING {
             rings.fetch_ahead(reader.read(), Use::Read);
         }
         let words = &cell.0[1..=len.div_ceil(2)];
@@ -521,10 +536,10 @@ impl RequestIn {
     /// Takes the request with this header if it is Medium, lies in one cell and permits no reply: its handler and
     /// payload. Its cell is the writer's again only after `publish`.
     #[inline(always)]
-    pub(crate) fn take_small(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<(u8, Payload<'_>)> {
+    pub(crate) fn take_small(&mut self, header: u64, args: &mut Words, done: usize) -> Option<(u8, Payload<'_>)> {
         let (handler, count, len) = Frame::decode_small(header)?;
-        if ahead {
-            self.rings.fetch_ahead(self.reader.read(), Use::Read);
+        if done >= LAGGING_LONGER {
+            self.rings.fetch_at(self.reader.read() + READ_CLOSE, Use::Read);
         }
         let (words, pairs) = (&self.reader.first(&self.rings.cells).0, count.div_ceil(2));
         args.refill(count, words[1..=pairs].iter().map(|word| word.load(Relaxed))).ok()?;

@@ -98,7 +98,10 @@ impl<W: Wire> Machine<W> {
     pub(super) fn unbundle(&mut self, from: u32, bundle: &Receipt) {
         let mut at = HEADER;
         loop {
-            match next_of_bundle(&self.wire.arrived(bundle)[at..]) {
+            let Some(rest) = self.wire.arrived(bundle).get(at..) else {
+                return self.lose(from, LossCause::Faulty);
+            };
+            match next_of_bundle(rest) {
                 Ok(None) => return,
                 Ok(Some((frame, _))) => {
                     let (begin, end) = (at + LENGTH, at + LENGTH + frame.len());

@@ -62,6 +62,8 @@ pub(super) struct PeerState {
     pub(super) next_in: u32,
     /// Frames that came before others that were sent earlier, by their numbers.
     pub(super) held: Vec<(u32, Vec<u8>)>,
+    /// Frames of it that wait for the program.
+    pub(super) ready: u32,
     /// What waits until the wire takes it, and whether the peer is in the list of those for which something waits.
     pub(super) queue: VecDeque<Queued>,
     pub(super) waiting: bool,

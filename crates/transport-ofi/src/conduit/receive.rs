@@ -125,7 +125,15 @@ impl<W: Wire> Machine<W> {
             }
             // Nobody will look at it.
             _ if self.departing => self.spare.push(frame),
-            _ => self.ready.push_back(frame),
+            _ => {
+                // A peer that keeps to its credit never has more on the way.
+                if peer.ready == Settings::slots(2, self.settings.window) {
+                    self.spare.push(frame);
+                    return self.lose(from, LossCause::Faulty);
+                }
+                peer.ready += 1;
+                self.ready.push_back(frame);
+            }
         }
     }
 
@@ -157,6 +165,9 @@ impl<W: Wire> Machine<W> {
         while let Some(bytes) = self.ready.pop_front() {
             self.fresh = true;
             let from = Header::origin(&bytes).expect("it was read when it came").from;
+            if from != self.me() {
+                self.peers.of(from).ready -= 1;
+            }
             match self.open(from, &bytes) {
                 Ok(Some((header, args, rest))) => return Some(Delivery { header, args, rest, bytes }),
                 Ok(None) => {}

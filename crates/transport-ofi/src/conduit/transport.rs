@@ -196,7 +196,11 @@ impl<W: Wire, M: Memory> Waiting for Conduit<W, M> {
             // The look has taken longer than a pause.
             Next::Spin => {}
             Next::Yield => std::thread::yield_now(),
-            Next::Sleep(_) if on_wire => self.notices.sleep_on_wire(left(LONGEST_ON_WIRE)),
+            Next::Sleep(_) if on_wire => {
+                self.notices.sleep_on_wire(left(LONGEST_ON_WIRE));
+                // The sleep is over, also for a program that calls nothing else.
+                drop(self.lock());
+            }
             Next::Sleep(longest) => self.notices.sleep(left(longest)),
         }
     }

@@ -3,10 +3,11 @@
 //!
 //! The system permits it where it permits debugging: among processes of one user unless Yama's `ptrace_scope` or a
 //! filter of system calls forbids it. A process is told by a word of its memory ([`Mark`]), which is read before
-//! each copy: another process that has its number by now, or the same number elsewhere, does not have it, nor does
-//! one that has closed the endpoint. The memory of a segment whose endpoint has ended without the word of all
-//! peers is never freed, so that a copy under way changes nothing else. A process that runs another program
-//! (`exec`) between the two calls is not told from the one before.
+//! each copy, with the address of its segment beside it: another process that has its number by now, or the same
+//! number elsewhere, does not have it, nor does one that has closed the endpoint. What others say of a process can
+//! so not have its memory written outside of the segment. The memory of a segment whose endpoint has ended without
+//! the word of all peers is never freed, so that a copy under way changes nothing else. A process that ends, or
+//! runs another program (`exec`), between the two calls is not told from what follows it.
 
 use crate::memory::Region;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
@@ -15,7 +16,8 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A word of this process that has a number of its own, for as long as the endpoint is open. It is zero in forks.
+/// A word of this process that has a number of its own, for as long as the endpoint is open, and behind it the
+/// address of the endpoint's segment. Both are zero in forks.
 pub(crate) struct Mark {
     region: Region,
     number: u64,
@@ -29,26 +31,26 @@ pub(crate) struct Neighbour {
     /// Where its mark is, and what stands there.
     pub(crate) mark_at: u64,
     pub(crate) mark: u64,
-    /// Where its segment begins.
-    pub(crate) segment_at: u64,
 }
 
 impl Mark {
-    pub(crate) fn new() -> io::Result<Self> {
-        let region = Region::new(size_of::<u64>())?;
+    /// That of an endpoint whose segment begins there.
+    pub(crate) fn new(segment_at: u64) -> io::Result<Self> {
+        let region = Region::new(size_of::<[u64; 2]>())?;
         let number = getrandom::u64().unwrap_or_default();
-        // Relaxed: who reads it has heard of it by other ways, later.
+        // Relaxed: who reads them has heard of them by other ways, later.
+        region.words()[1].store(segment_at, Relaxed);
         region.words()[0].store(number, Relaxed);
         Ok(Self { region, number })
     }
 
-    /// What others need to write to a segment of this process that begins there.
-    pub(crate) fn of_segment(&self, segment_at: u64) -> Neighbour {
+    /// What others need to write to the segment.
+    pub(crate) fn neighbour(&self) -> Neighbour {
         if self.number == 0 {
             return Neighbour::default();
         }
         let mark_at = self.region.start() as u64;
-        Neighbour { process: std::process::id(), mark_at, mark: self.number, segment_at }
+        Neighbour { process: std::process::id(), mark_at, mark: self.number }
     }
 }
 
@@ -59,16 +61,16 @@ impl Neighbour {
 
     /// Copies bytes to byte `at` of the segment. Whether all are there.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> bool {
-        let address = |address: Option<u64>| address.and_then(|address| usize::try_from(address).ok());
-        let (mark_at, base) = (address(Some(self.mark_at)), address(self.segment_at.checked_add(at)));
         let process = i32::try_from(self.process).ok().filter(|process| *process > 0).map(Pid::from_raw);
-        let (Some(mark_at), Some(base), Some(process)) = (mark_at, base, process) else { return false };
-        let mut mark = [0; size_of::<u64>()];
-        let place = RemoteIoVec { base: mark_at, len: mark.len() };
-        let read = process_vm_readv(process, &mut [IoSliceMut::new(&mut mark)], &[place]);
-        if read != Ok(mark.len()) || u64::from_ne_bytes(mark) != self.mark {
+        let (Ok(mark_at), Some(process)) = (usize::try_from(self.mark_at), process) else { return false };
+        let mut words = [0; size_of::<[u64; 2]>()];
+        let place = RemoteIoVec { base: mark_at, len: words.len() };
+        if process_vm_readv(process, &mut [IoSliceMut::new(&mut words)], &[place]) != Ok(words.len()) {
             return false;
         }
+        let [mark, segment_at] = [0, 1].map(|word| words.as_chunks().0[word]).map(u64::from_ne_bytes);
+        let base = segment_at.checked_add(at).and_then(|base| usize::try_from(base).ok());
+        let Some(base) = base.filter(|_| mark == self.mark) else { return false };
         let place = RemoteIoVec { base, len: bytes.len() };
         process_vm_writev(process, &[IoSlice::new(bytes)], &[place]) == Ok(bytes.len())
     }
@@ -86,8 +88,9 @@ mod tests {
 
     #[test]
     fn only_the_marked_process_is_written_to() {
-        let (mark, segment) = (Mark::new().unwrap(), Region::new(64).unwrap());
-        let own = mark.of_segment(segment.start() as u64);
+        let segment = Region::new(64).unwrap();
+        let mark = Mark::new(segment.start() as u64).unwrap();
+        let own = mark.neighbour();
         if !own.write(8, &[7; 16]) {
             return println!("the system does not copy between processes here");
         }
@@ -98,9 +101,9 @@ mod tests {
             Neighbour { mark: own.mark ^ 1, ..own },
             Neighbour { mark_at: 8, ..own },
             Neighbour { process: u32::MAX, ..own },
-            Neighbour { segment_at: u64::MAX, ..own },
         ];
         assert!(strangers.iter().all(|stranger| !stranger.write(8, &[9; 16])));
+        assert!(!own.write(u64::MAX, &[9; 16]));
         assert_eq!(words(1), [7; 8]);
         drop(mark);
         assert!(!own.write(8, &[9; 16]), "the endpoint is closed");

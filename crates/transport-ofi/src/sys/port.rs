@@ -315,8 +315,9 @@ impl Port {
             // SAFETY: the registration is there for as long as `self`.
             let key = unsafe { (*objects.mrs[0]).key };
             let base = if mode & FI_MR_VIRT_ADDR != 0 { start as u64 } else { 0 };
-            let mark = (self.provider == LOCAL).then(Mark::new).transpose().map_err(OfiError::memory("a mark"))?;
-            let neighbour = mark.as_ref().map(|mark| mark.of_segment(start as u64)).unwrap_or_default();
+            let mark = (self.provider == LOCAL).then(|| Mark::new(start as u64));
+            let mark = mark.transpose().map_err(OfiError::memory("a mark"))?;
+            let neighbour = mark.as_ref().map(Mark::neighbour).unwrap_or_default();
             self.mark = mark;
             self.own = Remote { key, base, neighbour };
         }

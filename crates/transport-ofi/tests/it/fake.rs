@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transport_ofi::wire::{Event, Failure, Fault, Operation, Receipt, Sizes, Wire};
 use transport_ofi::{Conduit, OfiMemory, Settings};
 
+/// The kind of a bundle, in byte 12 of its header.
+const BUNDLE: u8 = 16;
+
 /// Random numbers from a seed (xorshift).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -48,6 +51,8 @@ pub(crate) enum Mutation {
     Strays,
     /// A slot for several messages is never given back.
     KeptSlot,
+    /// Not the network's: what is sent becomes a bundle that ends within its header.
+    CutBundle,
     /// Not the network's: the first endpoint takes the window for three times as wide as the others do.
     Flood,
 }
@@ -344,6 +349,11 @@ impl FakePort {
                 let (lost, doubled) =
                     (self.mutates(Mutation::LostMessage), self.mutates(Mutation::DoubledMessage));
                 let strays = self.mutates(Mutation::Strays);
+                let mut bytes = bytes;
+                if self.faults.mutation == Mutation::CutBundle {
+                    bytes.truncate(18);
+                    bytes[12] = BUNDLE;
+                }
                 {
                     let mut nodes = self.network.nodes();
                     let node = &mut nodes[to as usize];

@@ -547,6 +547,21 @@ fn who_sends_more_than_its_window_is_faulty() {
     assert_eq!(status, PeerStatus::Lost(LossCause::Faulty));
 }
 
+/// A bundle without a whole header makes its sender faulty.
+#[test]
+fn who_cuts_a_bundle_is_faulty() {
+    let faults = Faults { mutation: Mutation::CutBundle, ..Faults::none(1) };
+    let mut conduits = Network::conduits(Shape::new(2), 8, (8, 1), 256, faults);
+    let mut player = Player::new(1, 2, 1);
+    let head = RequestHeader::new(0, ReplyBound::None);
+    conduits[0].send(Peer(1), head, &args(0, 0), Body::None).unwrap();
+    conduits[0].flush();
+    conduits[1].poll(10, &mut player);
+    assert_eq!(player.seen[0], 0);
+    let status = am_core::Membership::status(&conduits[1], Peer(0));
+    assert_eq!(status, PeerStatus::Lost(LossCause::Faulty));
+}
+
 /// Jobs over the fake network whose ranks are threads.
 struct Threads {
     seed: u64,

@@ -61,15 +61,14 @@ impl Shm {
             if done == budget {
                 break Ok(());
             }
-            let ahead = done >= LAGGING;
-            let outcome = match requests.take_plain(&mut plain, ahead) {
+            let outcome = match requests.take_plain(&mut plain, done) {
                 Plain::Nothing => break Ok(()),
                 Plain::Taken(handler) => {
                     let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
                     sink.request(arrival, &mut NullReplyPath::one_way(from));
                     Ok(())
                 }
-                Plain::Other(header) => match requests.take_small(header, &mut plain, ahead) {
+                Plain::Other(header) => match requests.take_small(header, &mut plain, done) {
                     Some((handler, payload)) => {
                         let arrival = Arrival::new(from, Category::Medium, handler, &plain, payload);
                         sink.request(arrival, &mut NullReplyPath::one_way(from));
@@ -80,7 +79,7 @@ impl Shm {
                             let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
                             answer(sink, frame, args, payload, replies, context, bare);
                         };
-                        match requests.take(header, ahead, deliver) {
+                        match requests.take(header, done >= LAGGING, deliver) {
                             Ok(Taken::Nothing | Taken::Small) => Ok(()),
                             Ok(Taken::Large(frame)) => {
                                 // A closure of its own: shared with the one above, neither would be compiled in place.
