@@ -111,7 +111,8 @@ fn round_trip(test: bool) -> Duration {
     })
 }
 
-/// How long an event takes, at the least, where the events of two halves are put into one order by time and number, and hashed.
+/// How long an event takes, at the least, where the events of two halves are put into one order by time and
+/// number, and hashed.
 fn merge(test: bool) -> Duration {
     const WINDOW: usize = 500;
     let windows = if test { 2 } else { 2000 };

@@ -78,9 +78,9 @@ impl Halves {
         self.steps[0] + self.steps[1] + self.common_steps
     }
 
-    /// How much faster than one processor two would be at most, if nothing but links bound them. A window ends with
-    /// two meetings, which take `trip`: that of a cache line to the other processor and back. A packet that crosses
-    /// costs its new half as much. `merge` goes to each event on one processor, while the other waits.
+    /// How much faster than one processor two would be at most, if nothing but links bound them. A window ends
+    /// with two meetings, which take `trip`: that of a cache line to the other processor and back. A packet that
+    /// crosses costs its new half as much. `merge` goes to each event on one processor, while the other waits.
     pub fn bound(&self, trip: Duration, merge: Duration) -> f64 {
         self.ratio(self.slower, trip, merge)
     }

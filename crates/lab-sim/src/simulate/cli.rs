@@ -51,7 +51,8 @@ pub(crate) struct Cli {
     sweep: Option<Sweep>,
 
     /// Runs of a sweep at a time, each on a processor of its own; the results are the same
-    #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "goal", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, conflicts_with = "goal")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: u16,
 
     /// Size of messages in bytes, unless that changes [default: 1024 with --pattern]
