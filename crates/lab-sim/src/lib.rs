@@ -7,9 +7,10 @@
 //! The programs are the examples `figures`, `random_access_sim` and `simulate`; the benches in virtual time are
 //! targets of this package.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod conduits;
 pub mod figures;
+pub mod large_pages;
 pub mod random_access;
 pub mod simulate;
