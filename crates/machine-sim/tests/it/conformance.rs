@@ -30,8 +30,9 @@ fn free(ranks: u32) -> MachineConfig {
     MachineConfig { parameters: Parameters::free(), ..machine_sim::crossbar(ranks) }
 }
 
-fn dragonfly() -> Topology {
-    Topology::Dragonfly { terminals: 1, routers: 2, global: 1, groups: None }
+/// Six routers, each with as many nodes as the ranks need.
+fn dragonfly(ranks: u32) -> Topology {
+    Topology::Dragonfly { terminals: ranks.div_ceil(6), routers: 2, global: 1, groups: None }
 }
 
 /// Links lose, spoil and double packets, and hold them back behind later ones.
@@ -63,7 +64,7 @@ fn conforms_on_pure_loggp() {
 #[test]
 fn conforms_with_adaptive_routing() {
     conforms_in_part("with adaptive routing", &[3], &ConduitConfig::default(), |ranks| {
-        let mut machine = linked(ranks, dragonfly());
+        let mut machine = linked(ranks, dragonfly(ranks));
         machine.routing.algorithm = Algorithm::Adaptive;
         machine
     });
@@ -91,7 +92,7 @@ fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (MachineConfig, ConduitConfi
         1 => Topology::Torus { dims: vec![2, ranks.div_ceil(2)] },
         2 => Topology::Hypercube { dims: 3 },
         3 => Topology::FatTree { arity: 4, levels: 2, oversubscription: 2 },
-        4 => dragonfly(),
+        4 => dragonfly(ranks),
         _ => Topology::Direct { nodes: ranks.div_ceil(2).max(2) },
     };
     let mut machine = linked(ranks, topology);
