@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 const LOOK: u32 = 16;
 
 /// A yield that lasts so long was taken by somebody who computes, and not by others who wait.
-const TURN: Duration = Duration::from_millis(1);
+const LONG_YIELD: Duration = Duration::from_millis(1);
 
 /// One in so many yields is timed while none has lasted so long: the clock costs a tenth of a yield.
 const TIMED: u32 = 8;
 
 /// So many times a thread sleeps instead of yielding after the first such yield, and at most after several in a row.
-const SLEEPS: (u32, u32) = (128, 1 << 12);
+const FIRST_SLEEPS: u32 = 128;
+const MOST_SLEEPS: u32 = 1 << 12;
 
 /// How a thread waits for something that it looks for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ pub struct Backoff {
 impl Backoff {
     /// Nothing was tried yet.
     pub const fn new(policy: BackoffPolicy) -> Self {
-        Self { tries: 0, policy, since: None, stage: Next::Spin, yields: 0, sleeps: 0, next_sleeps: SLEEPS.0 }
+        Self { tries: 0, policy, since: None, stage: Next::Spin, yields: 0, sleeps: 0, next_sleeps: FIRST_SLEEPS }
     }
 
     /// Whether fruitless tries begin with more spinning than a short wait takes.
@@ -109,10 +110,14 @@ impl Backoff {
 
     /// Lets others use this processor once: what [`Next::Yield`] asks for. If somebody takes it who computes, the
     /// next waits sleep where they would yield: the system calls a sleeper back as soon as it is woken, and one that
-    /// yields only when the other has had its turn, which takes milliseconds.
+    /// yields only when the other has had its turn, which takes milliseconds. Only where ranks share processors: one
+    /// that has a processor to itself loses it for a moment only.
     pub fn give_way(&mut self) {
+        if self.spins() {
+            return std::thread::yield_now();
+        }
         self.yields = self.yields.wrapping_add(1);
-        if self.next_sleeps == SLEEPS.0 && !self.yields.is_multiple_of(TIMED) {
+        if self.next_sleeps == FIRST_SLEEPS && !self.yields.is_multiple_of(TIMED) {
             return std::thread::yield_now();
         }
         let began = Instant::now();
@@ -122,12 +127,12 @@ impl Backoff {
 
     /// A yield has lasted so long.
     fn yielded(&mut self, lasted: Duration) {
-        if lasted < TURN {
-            self.next_sleeps = SLEEPS.0;
+        if lasted < LONG_YIELD {
+            self.next_sleeps = FIRST_SLEEPS;
             return;
         }
         self.sleeps = self.next_sleeps;
-        self.next_sleeps = (self.next_sleeps * 2).min(SLEEPS.1);
+        self.next_sleeps = (self.next_sleeps * 2).min(MOST_SLEEPS);
     }
 
     #[inline]
@@ -174,19 +179,19 @@ mod tests {
             backoff.reset();
             backoff.next()
         };
-        backoff.yielded(TURN / 2);
+        backoff.yielded(LONG_YIELD / 2);
         assert_eq!(wait(&mut backoff), Next::Yield, "others that wait take short turns");
-        for sleeps in [SLEEPS.0, 2 * SLEEPS.0, 4 * SLEEPS.0] {
-            backoff.yielded(TURN);
+        for sleeps in [FIRST_SLEEPS, 2 * FIRST_SLEEPS, 4 * FIRST_SLEEPS] {
+            backoff.yielded(LONG_YIELD);
             assert!((0..sleeps).all(|_| wait(&mut backoff) == Next::Park));
             assert_eq!(wait(&mut backoff), Next::Yield, "it may be gone");
         }
-        (0..40).for_each(|_| backoff.yielded(TURN));
-        assert_eq!(backoff.sleeps, SLEEPS.1);
-        assert!((0..SLEEPS.1).all(|_| wait(&mut backoff) == Next::Park));
-        backoff.yielded(TURN / 2);
-        backoff.yielded(TURN);
-        assert_eq!(backoff.sleeps, SLEEPS.0, "who was gone begins anew");
+        (0..40).for_each(|_| backoff.yielded(LONG_YIELD));
+        assert_eq!(backoff.sleeps, MOST_SLEEPS);
+        assert!((0..MOST_SLEEPS).all(|_| wait(&mut backoff) == Next::Park));
+        backoff.yielded(LONG_YIELD / 2);
+        backoff.yielded(LONG_YIELD);
+        assert_eq!(backoff.sleeps, FIRST_SLEEPS, "who was gone begins anew");
     }
 
     #[test]

@@ -499,12 +499,6 @@ impl<'a> Outbox<'a> {
         self.sender.shape.peer(of.address()).map(|peer| self.link.status_of(peer))
     }
 
-    /// As [`Endpoint::reads_lent`](crate::Endpoint::reads_lent).
-    pub fn reads_lent(&mut self, of: impl Destination) -> bool {
-        let peer = self.sender.shape.peer(of.address());
-        peer.is_some_and(|peer| self.link.reads_lent_of(peer))
-    }
-
     /// As [`Endpoint::read_lent`](crate::Endpoint::read_lent).
     ///
     /// # Errors

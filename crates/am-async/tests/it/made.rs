@@ -1,4 +1,4 @@
-//! Calls that an endpoint's future makes: they leave when its poll has ended, in the order in which they were made.
+//! Calls that an endpoint's future makes: they leave in the order in which they were made, also when it panics.
 
 use crate::support::{TestEndpoint, World, attach, simple};
 use am_async::{CallConfig, CallEndpoint, CallError, Calls, Context, Failure, Method, Methods};

@@ -28,7 +28,6 @@ pub(crate) trait Link {
     fn has_own_processor(&self) -> bool;
     fn wake(&mut self, peer: Peer);
     fn losses_so_far(&self) -> u32;
-    fn reads_lent_of(&mut self, peer: Peer) -> bool;
     fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
 }
 
@@ -76,10 +75,6 @@ impl<T: Transport> Link for T {
     #[inline]
     fn losses_so_far(&self) -> u32 {
         self.losses()
-    }
-
-    fn reads_lent_of(&mut self, peer: Peer) -> bool {
-        self.reads_lent(peer)
     }
 
     fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {

@@ -72,7 +72,7 @@ impl Direct {
         let wrong = self.kind != kind && self.kind != BYTES;
         if wrong || len as u64 > self.capacity {
             self.failure = Some(if wrong { Failure::WrongType(kind) } else { Failure::Truncated });
-        } else if C::FEW || len <= SHORT_MESSAGE {
+        } else if C::FITS_WORD || len <= SHORT_MESSAGE {
             self.failure = None;
             content.store(&mut self.short);
         } else {

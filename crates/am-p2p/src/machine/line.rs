@@ -224,7 +224,7 @@ impl Line {
             return true;
         }
         place.stage = Stage::Arrived;
-        if C::FEW || len <= FEW {
+        if C::FITS_WORD || len <= FEW {
             content.store(&mut place.few);
         } else {
             let mut bytes = pool.pop().unwrap_or_default();

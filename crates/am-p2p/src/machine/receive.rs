@@ -52,7 +52,7 @@ pub(super) fn copy_short(short: &[u64], out: &mut [u8]) {
 /// The bytes of an eager message, as they come.
 pub(super) trait Arriving {
     /// Whether there are never more than [`WORD`].
-    const FEW: bool;
+    const FITS_WORD: bool;
 
     fn len(&self) -> usize;
 
@@ -64,7 +64,7 @@ pub(super) trait Arriving {
 }
 
 impl Arriving for Payload<'_> {
-    const FEW: bool = false;
+    const FITS_WORD: bool = false;
 
     #[inline(always)]
     fn len(&self) -> usize {
@@ -116,7 +116,7 @@ impl Word {
 }
 
 impl Arriving for Word {
-    const FEW: bool = true;
+    const FITS_WORD: bool = true;
 
     #[inline(always)]
     fn len(&self) -> usize {

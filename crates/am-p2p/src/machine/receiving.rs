@@ -235,8 +235,8 @@ impl Machine {
         self.on_any_eager(from, envelope, credit, &Payload::own(bytes));
     }
 
-    /// The same, of the next message of the pair that was last sent to or heard, for a receive that is looked for before
-    /// others. Whether it was one; otherwise nothing has changed.
+    /// The same, of the next message of the pair that was last sent to or heard, for a receive that is looked for
+    /// before others. Whether it was one; otherwise nothing has changed.
     #[inline(always)]
     fn on_next_eager<C: Arriving>(&mut self, from: u32, envelope: &Envelope, credit: Credit, content: &C) -> bool {
         let (name, units) = (u64::from(envelope.context) << 32 | u64::from(from), units(content.len() as u64));
