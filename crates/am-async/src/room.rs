@@ -3,7 +3,7 @@
 //!
 //! A peer may have memory for one message, and for more as long as it has no more than half of what the others
 //! leave. One that is granted memory and then computes, or stops, keeps that part, and the others go on with the
-//! rest.
+//! rest, if there is any: as few peers as the limit holds messages of the largest size can keep all of it.
 
 use am_core::Address;
 use am_core::slab::Key;
