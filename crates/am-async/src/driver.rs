@@ -169,8 +169,8 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
 
     /// Serves the endpoint on this thread until the [`StopHandle`] ends it, as the future does in a task: for a
     /// thread of its own, such as those of `tokio::task::spawn_blocking`, through which tasks of the runtime call.
-    /// Blocks: neither a lost rank nor the endpoint's time-out, which is for waits of a program, ends it. The thread
-    /// sleeps on the transport itself, and no executor is woken for what other ranks send.
+    /// Blocks: neither a lost rank nor the endpoint's time-out, which is for waits of a program, ends it. The
+    /// thread sleeps on the transport itself, and no executor is woken for what other ranks send.
     pub fn block(mut self) -> DriverEnd<T, S> {
         let endpoint = self.endpoint.as_mut().expect("a driver that has ended is not polled again");
         self.stop_handle.shared.bell.set_waker(endpoint.transport().waker());

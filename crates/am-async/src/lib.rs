@@ -61,7 +61,8 @@
 //! A request that fits one message is an active message, whose handler runs a function at once and replies; an
 //! `async` method is begun when the poll has ended, and answers when it is done. A longer request or answer is
 //! announced, and sent in parts when its receiver has memory for it ([`CallConfig::receive_bytes`]). Answers of a
-//! stream that are ready together travel in one message. No call allocates once buffers and futures of its size have been used, except for what its values hold.
+//! stream that are ready together travel in one message. No call allocates once buffers and futures of its size
+//! have been used, except for what its values hold.
 //!
 //! # What is bounded
 //!

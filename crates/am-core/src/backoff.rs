@@ -12,7 +12,8 @@ const LONG_YIELD: Duration = Duration::from_millis(1);
 /// One in so many yields is timed while none has lasted so long: the clock costs a tenth of a yield.
 const TIMED: u32 = 8;
 
-/// So many times a thread sleeps instead of yielding after the first such yield, and at most after several in a row.
+/// So many times a thread sleeps instead of yielding after the first such yield, and at most after several in a
+/// row.
 const FIRST_SLEEPS: u32 = 128;
 const MOST_SLEEPS: u32 = 1 << 12;
 
@@ -109,9 +110,9 @@ impl Backoff {
     }
 
     /// Lets others use this processor once: what [`Next::Yield`] asks for. If somebody takes it who computes, the
-    /// next waits sleep where they would yield: the system calls a sleeper back as soon as it is woken, and one that
-    /// yields only when the other has had its turn, which takes milliseconds. Only where ranks share processors: one
-    /// that has a processor to itself loses it for a moment only.
+    /// next waits sleep where they would yield: the system calls a sleeper back as soon as it is woken, and one
+    /// that yields only when the other has had its turn, which takes milliseconds. Only where ranks share
+    /// processors: one that has a processor to itself loses it for a moment only.
     pub fn give_way(&mut self) {
         if self.spins() {
             return std::thread::yield_now();

@@ -77,8 +77,8 @@
 //! * Messages are neither encrypted nor authenticated: whoever reaches a provider's endpoint can forge them. A
 //!   number of the job in every frame tells strays apart, no more.
 //! * A provider that progresses only when it is called (tcp, shm, udp) is carried on by a helper thread once the
-//!   program has left it alone for 2 ms (up to 24 ms after a wait that slept): a Long payload of several parts towards a rank that computes comes that
-//!   much slower.
+//!   program has left it alone for 2 ms (up to 24 ms after a wait that slept): a Long payload of several
+//!   parts towards a rank that computes comes that much slower.
 //! * Over the provider shm the system copies a Long payload that does not fit a frame (`process_vm_writev`), where
 //!   it permits that: the call takes as long as the copy does. The provider's own way, through buffers, is taken
 //!   elsewhere. The memory of a segment whose endpoint ends while a rank is lost is not freed then.

@@ -156,8 +156,9 @@ mod tests {
 
         #[test]
         fn shortcuts_decode_alike(
-            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(), len in prop_oneof![Just(0), 0usize..60],
-            reply in prop::option::of(0u64..2), in_ring in any::<bool>(), lap in any::<u8>()
+            kind in 0usize..4, args in 0usize..=16, handler in any::<u8>(),
+            len in prop_oneof![Just(0), 0usize..60], reply in prop::option::of(0u64..2),
+            in_ring in any::<bool>(), lap in any::<u8>()
         ) {
             let kinds = [Category::Short, Category::Medium, Category::Long].map(Kind::Message);
             let kind = kinds.get(kind).copied().unwrap_or(Kind::Control);

@@ -510,9 +510,9 @@ impl RequestIn {
         self.reader.sound(&self.rings.cells)
     }
 
-    /// Takes the next request, if there is one, has arguments only, fits one cell and permits no reply. Faster than
-    /// [`RequestIn::take`], which takes all others. Behind `done` others in a row, fetches a cell of frames to come.
-    /// Its cell is the writer's again only after `publish`.
+    /// Takes the next request, if there is one, has arguments only, fits one cell and permits no reply. Faster
+    /// than [`RequestIn::take`], which takes all others. Behind `done` others in a row, fetches a cell of frames
+    /// to come. Its cell is the writer's again only after `publish`.
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, args: &mut Words, done: usize) -> Plain {
         let Self { rings, reader, .. } = self;

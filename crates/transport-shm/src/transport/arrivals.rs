@@ -82,7 +82,8 @@ impl Shm {
                         match requests.take(header, done >= LAGGING, deliver) {
                             Ok(Taken::Nothing | Taken::Small) => Ok(()),
                             Ok(Taken::Large(frame)) => {
-                                // A closure of its own: shared with the one above, neither would be compiled in place.
+                                // A closure of its own: shared with the one above, neither would be compiled in
+                                // place.
                                 let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                                     let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
                                     answer(sink, frame, args, payload, replies, context, bare);
