@@ -13,7 +13,6 @@ use sim_support::measure::Bench;
 use sim_support::{collectives, engine, extoll, fabric, many, parallel, picture, portals, sci};
 
 fn main() {
-    lab_sim::large_pages::ask();
     let command = CommandLine::of_process();
     let mode = command.mode;
     let mut criterion = Criterion::default().configure_from_args();

@@ -7,10 +7,9 @@
 //! The programs are the examples `figures`, `random_access_sim` and `simulate`; the benches in virtual time are
 //! targets of this package.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod conduits;
 pub mod figures;
-pub mod large_pages;
 pub mod random_access;
 pub mod simulate;

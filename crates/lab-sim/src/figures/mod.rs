@@ -29,7 +29,6 @@ use std::process::ExitCode;
 
 /// The program.
 pub fn main() -> ExitCode {
-    crate::large_pages::ask();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {

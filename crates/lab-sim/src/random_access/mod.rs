@@ -20,7 +20,6 @@ use std::process::ExitCode;
 
 /// The program.
 pub fn main() -> ExitCode {
-    crate::large_pages::ask();
     let parsed = Cli::try_parse().and_then(|cli| cli.check(cli.rank_count()).map(|()| cli));
     let cli = match parsed {
         Ok(cli) => cli,

@@ -56,7 +56,6 @@ impl From<RunError> for Failure {
 /// The program. Exits with 0 when all runs ended, with 1 when one did not, and with 2 when the command line or the
 /// machine is wrong.
 pub fn main() -> ExitCode {
-    crate::large_pages::ask();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
