@@ -111,6 +111,9 @@ impl Interface {
     fn called(&mut self, packet: Packet<NumberedPacket>, port: &mut Port<'_>) {
         let Packet { from, to, body: NumberedPacket { contents, .. }, .. } = packet;
         let PacketBody::Whole(content, size) = contents else { unreachable!("ranks call for whole things") };
+        if let Content::Leave(status) = content {
+            return self.depart(from, status, port);
+        }
         if !matches!(content, Content::Message { .. }) || self.near(to) {
             return self.launch((from, to), content, size, port);
         }
@@ -289,7 +292,7 @@ impl Interface {
     }
 
     /// A rank leaves the job; the others learn it when it has sent everything.
-    pub(super) fn depart(&mut self, rank: u32, status: PeerStatus, port: &mut Port<'_>) {
+    fn depart(&mut self, rank: u32, status: PeerStatus, port: &mut Port<'_>) {
         let process = self.process(rank);
         process.leaves = Some(status);
         if process.busy != 0 {
@@ -339,6 +342,7 @@ impl Interface {
             }
             Content::Announce => Content::Clear,
             Content::Clear => return self.cleared((to, from), port),
+            Content::Leave(_) => unreachable!("nobody is told of it by packets"),
             Content::Put { at, data, signal, id } => {
                 let done = memory.is_some_and(|memory| {
                     let counted = |counter| memory.atomic(counter, &Atomic::increment()).is_ok();

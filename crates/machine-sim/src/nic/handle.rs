@@ -245,7 +245,8 @@ impl<'a> Nic<'a> {
 
     /// Leaves the job. The others learn it once everything has been sent.
     pub fn depart(&self, status: PeerStatus) {
-        self.context.device(|device, port| device.depart(self.rank, status, port));
+        // Behind what was called before at the same moment.
+        self.call(self.rank, Content::Leave(status), 0);
     }
 
     /// Counts from now on what this rank sends and receives, and with an interval also what it receives in each.

@@ -1,7 +1,7 @@
 //! What interfaces tell each other.
 
-use am_core::Instant;
 use am_core::one_sided::Atomic;
+use am_core::{Instant, PeerStatus};
 use fabric_sim::bytes::PooledBytes;
 
 /// A message that has arrived.
@@ -55,6 +55,8 @@ pub(crate) enum Content {
         data: Option<PooledBytes>,
         refused: bool,
     },
+    /// The rank that calls leaves the job, behind what it called for before.
+    Leave(PeerStatus),
 }
 
 /// Where the bytes of a message go.

@@ -1,6 +1,7 @@
 //! The interface: its times, its order, its data paths.
 
-use fabric_sim::{Algorithm, Faults, LinkParameters};
+use am_core::{Instant, PeerStatus, Span};
+use fabric_sim::{Algorithm, Faults, LinkParameters, WaitFor};
 use machine_sim::MachineConfig;
 use machine_sim::conduit::ConduitConfig;
 use machine_sim::model::{Parameters, SharedMemory, SizeClass};
@@ -89,6 +90,29 @@ fn long_messages_wait_to_be_cleared() {
             let found = sizes.map(|_| nic.wait().data.len() as u32);
             assert_eq!(found, sizes);
         }
+    });
+    report.unwrap();
+}
+
+/// Who leaves is known to have left when everything that it called for before has come, even where sending costs
+/// no time, so that all of it is called for at the moment of the departure.
+#[test]
+fn departures_wait_for_messages_that_ask_first() {
+    let mut machine = MachineConfig { parameters: Parameters::free(), ..machine_sim::crossbar(2) };
+    machine.parameters.eager_bytes = Some(64);
+    // Longer than until the news of a departure comes.
+    machine.parameters.link.latency_ns = 10_000.0;
+    let report = machine_sim::run(&machine, |nic| {
+        if nic.rank() == 0 {
+            // From here on all is of one moment: there is a turn for it already.
+            nic.idle(Some(Instant(1_000_000)), WaitFor::Named("its time"));
+            nic.send(1, [0; 2], 65, |_| ());
+            return nic.depart(PeerStatus::Finished);
+        }
+        while nic.context().status(0) == PeerStatus::Active {
+            nic.charge(Span::from_micros(1));
+        }
+        assert!(nic.receive().is_some(), "the message came before");
     });
     report.unwrap();
 }
