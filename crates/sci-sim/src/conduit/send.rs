@@ -197,16 +197,17 @@ impl<N: Sisci> Conduit<N> {
         if self.mutation(Mutation::ReadyBeforeCheck) && channel == Channel::Command {
             return Ok(true);
         }
-        let again = match self.net.check(to, channel)? {
-            SequenceStatus::Ok => return Ok(true),
-            SequenceStatus::Retriable => {
+        let again = match self.net.check(to, channel) {
+            Ok(SequenceStatus::Ok) => return Ok(true),
+            Ok(SequenceStatus::Retriable) => {
                 self.counts.retries += 1;
                 self.hold_on(to)
             }
-            SequenceStatus::Pending | SequenceStatus::NotRetriable => {
+            Ok(SequenceStatus::Pending | SequenceStatus::NotRetriable) => {
                 self.counts.restarts += 1;
                 self.start(to, channel)
             }
+            Err(Gone) => Err(Gone),
         };
         if again.is_err() && channel == Channel::Flags {
             // The message was announced, and perhaps nothing but the answer was lost; who has gone meanwhile may

@@ -229,6 +229,21 @@ fn a_node_that_stops_is_a_clean_error() {
     }
 }
 
+/// What is lost last of a message is the answer that its flags have arrived: its receiver may have gone by then.
+#[test]
+fn a_lost_answer_of_one_that_has_finished_is_no_loss() {
+    for seed in 0..60 {
+        let mut machine = machine(3);
+        (machine.faults.seed, machine.faults.loss) = (seed, 0.3);
+        let report = conduit::run(&machine, &ConduitConfig::default(), move |transport| {
+            let (mut endpoint, _) = attach(transport).unwrap();
+            endpoint.barrier().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            endpoint.finish().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        });
+        report.unwrap();
+    }
+}
+
 // 6. No remote read.
 
 #[test]
