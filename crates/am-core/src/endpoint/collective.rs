@@ -17,7 +17,8 @@ use std::ops::ControlFlow;
 const BARRIER: u32 = 1;
 const TABLE: u32 = 2;
 const ROUNDS: usize = 32;
-/// The longest description of a table that is accepted from a peer: 256 handlers of generous length.
+/// The longest description of a table that is sent, and accepted from a peer. Tables that differ behind it alone
+/// are known to differ, not where.
 const MAX_DESCRIPTION: usize = 1 << 18;
 
 /// Two numbers that a barrier reduces to their minima.
@@ -67,8 +68,8 @@ impl Control {
         }
     }
 
-    /// Takes in a control message. Anything that makes no sense is ignored: the sender then only harms its own
-    /// barrier.
+    /// Takes in a control message. Anything that makes no sense is ignored. Ranks trust each other: one that sends
+    /// a round in another's name ends a barrier too early.
     pub(super) fn receive(&mut self, args: &Words, payload: Payload<'_>) {
         let word = |index| args.word(index).unwrap_or(0);
         let long = |index| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
@@ -339,15 +340,17 @@ impl<T: Transport, S> Endpoint<T, S> {
             let bytes = self.control.descriptions[which].take().map(|description| description.bytes);
             String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
         });
-        let (index, in_a, in_b) =
-            first_difference(&texts[0], &texts[1]).unwrap_or((0, "unknown".into(), "unknown".into()));
+        let (index, in_a, in_b) = first_difference(&texts[0], &texts[1]).unwrap_or_else(|| {
+            let behind = || format!("something else behind the first {} KiB of its table", MAX_DESCRIPTION >> 10);
+            (texts[0].lines().count(), behind(), behind())
+        });
         let [a, b] = speakers.map(|peer| self.sender.shape.address(peer));
         Err(AttachError::TablesDiffer { a, b, index, in_a, in_b })
     }
 
     /// Sends this endpoint's description to every endpoint, itself included.
     fn tell_table(&mut self, which: u32, description: &str) -> Result<(), AttachError> {
-        let bytes = description.as_bytes();
+        let bytes = &description.as_bytes()[..description.len().min(MAX_DESCRIPTION)];
         let words = |at: usize| encode(&[TABLE, which, bytes.len() as u32, at as u32]);
         for peer in (0..self.sender.shape.peers()).map(Peer) {
             let chunk = self.transport.limits(peer).medium_request.clamp(1, 1024);

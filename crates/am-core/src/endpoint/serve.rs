@@ -173,11 +173,20 @@ impl<T: Transport, S> Endpoint<T, S> {
         if !matches!(error, WaitError::Poll(PollError::PeerLost { .. })) {
             return false;
         }
-        let (mut deferred, seen, told) = (VecDeque::new(), self.losses_seen, self.told);
+        let (seen, told) = (self.losses_seen, self.told);
+        self.look_until_empty();
+        (self.losses_seen, self.told) = (seen, told);
+        true
+    }
+
+    /// Serves what has arrived until a look at every peer finds nothing more, 64 turns of the network at most:
+    /// others may go on sending. Errors of handlers and layers are told by the next poll.
+    #[cold]
+    fn look_until_empty(&mut self) {
+        let mut deferred = VecDeque::new();
         self.transport.flush();
         let round = self.transport.polls_per_sweep();
         let mut fruitless = 0;
-        // Not longer: others may go on sending.
         for _ in 0..round.saturating_mul(LAST_WORDS) {
             fruitless = match self.poll() {
                 Ok(0) => fruitless + 1,
@@ -192,8 +201,6 @@ impl<T: Transport, S> Endpoint<T, S> {
             }
         }
         deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
-        (self.losses_seen, self.told) = (seen, told);
-        true
     }
 
     /// Has the next poll tell again of a loss that a poll or wait has told of: for who goes on because what it
@@ -284,16 +291,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Serves what has arrived, for a layer that learns of losses by itself: they are left for the program's
-    /// polls, and errors of handlers and layers, too.
+    /// Serves what has arrived, 64 turns of the network at most, for a layer that learns of losses by itself: they
+    /// are left for the program's polls, and errors of handlers and layers, too.
     pub fn serve_through(&mut self) {
         let told = self.losses_seen;
-        let mut deferred = VecDeque::new();
-        match self.poll_until_empty() {
-            Ok(()) | Err(PollError::PeerLost { .. }) => {}
-            Err(error) => error.keep(&mut deferred),
-        }
-        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
+        self.look_until_empty();
         self.losses_seen = told;
     }
 

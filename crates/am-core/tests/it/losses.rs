@@ -228,3 +228,36 @@ fn a_barrier_names_the_cause_of_a_new_loss() {
         assert_eq!(told, Err(WaitError::Poll(lost)));
     });
 }
+
+/// What a lost rank sent before is served through the news of its loss, however much it is.
+#[test]
+fn a_layer_has_all_that_a_lost_rank_sent() {
+    const SENT: usize = 700;
+    let mut config = LoopbackConfig::default();
+    config.requests = SENT;
+    let mut ranks = network(2, config).into_iter();
+    let mut next = || {
+        let transport = ranks.next().unwrap();
+        move || {
+            let mut handlers = Handlers::<usize>::new();
+            let count = handlers.one_way("count", |counted: &mut usize, _, (), _| *counted += 1).unwrap();
+            (Endpoint::attach(transport, handlers, 0).unwrap(), count)
+        }
+    };
+    let (zero, one) = (next(), next());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut endpoint, count) = one();
+            (0..SENT).for_each(|_| endpoint.request(Rank(0), count, ()).unwrap());
+        });
+        let (mut endpoint, _) = zero();
+        while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
+            thread::yield_now();
+        }
+        endpoint.poll_through().unwrap();
+        endpoint.serve_through();
+        assert_eq!(*endpoint.state(), SENT);
+        // The program hears of the loss all the same.
+        assert!(matches!(endpoint.poll(), Err(PollError::PeerLost { rank: Rank(1), .. })));
+    });
+}
