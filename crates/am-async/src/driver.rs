@@ -6,7 +6,7 @@ use crate::run::CallEndpoint;
 use crate::shared::Shared;
 use crate::wake_up::WakeUp;
 use am_core::transport::Notify;
-use am_core::{Endpoint, HasLayer, Instant, PollError, Span, Transport, WaitError};
+use am_core::{Endpoint, HasLayer, Instant, PollError, Span, Transport};
 use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -176,13 +176,15 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
         self.stop_handle.shared.bell.set_waker(endpoint.transport().waker());
         let stop = Arc::clone(&self.stop_handle.stop);
         let error = loop {
+            if stop.load(Ordering::SeqCst) {
+                break None;
+            }
             endpoint.layer_mut::<Calls<W>>();
-            match endpoint.wait_until(|_| stop.load(Ordering::SeqCst)) {
-                Ok(()) => break None,
-                Err(WaitError::Poll(PollError::PeerLost { .. })) => self.lost = true,
-                Err(WaitError::Poll(error)) => break Some(error),
-                // The endpoint's time-out is for waits of a program.
-                Err(_) => {}
+            endpoint.tell_if_asked(None);
+            match endpoint.poll_or_idle(LONGEST) {
+                Ok(_) => {}
+                Err(PollError::PeerLost { .. }) => self.lost = true,
+                Err(error) => break Some(error),
             }
         };
         self.end(error)

@@ -131,7 +131,34 @@ fn a_runtime_without_time_will_do() {
     });
 }
 
-/// Drivers that block threads of their own, and a task after that; deadlines and losses end them not.
+/// A driver that blocks a thread goes on after a loss, and still sleeps.
+#[test]
+fn a_driver_blocks_past_a_loss() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let ranks: Vec<_> = network(3, LoopbackConfig::default()).into_iter().collect();
+    let ranks = ranks.into_iter().map(|rank| std::thread::spawn(move || attach(rank, CallConfig::default())));
+    let mut ranks = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap());
+    let ((endpoint, handles), (other, _), gone) = (ranks.next().unwrap(), ranks.next().unwrap(), ranks.next());
+    let ((caller, driver), (_, serving)) = (drive(endpoint), drive(other));
+    let (stop, stop_other) = (driver.stop_handle(), serving.stop_handle());
+    let (driver, serving) = (std::thread::spawn(|| driver.block()), std::thread::spawn(|| serving.block()));
+    drop(gone);
+    runtime.block_on(async {
+        assert!(matches!(caller.call(Rank(2), handles.half, &4).await, Err(CallError::RankLost { .. })));
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(caller.call(Rank(1), handles.half, &4).await, Ok(2));
+    });
+    stop.stop();
+    stop_other.stop();
+    for driver in [driver, serving] {
+        let end = driver.join().unwrap();
+        assert_eq!(end.error, None);
+        let idle = end.endpoint.statistics();
+        assert!(idle.empty_polls < 4 * idle.idles + 1000, "{} looks, {} sleeps", idle.empty_polls, idle.idles);
+    }
+}
+
+/// Drivers that block threads of their own, and a task after that; deadlines end them not.
 #[test]
 fn a_driver_may_block_a_thread() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
