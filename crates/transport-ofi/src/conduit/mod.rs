@@ -160,6 +160,8 @@ struct Machine<W: Wire> {
     turns: u64,
     /// The program sleeps on the wire's descriptor: whatever comes, it is there at once.
     asleep: bool,
+    /// A wait has just carried the wire on.
+    looked: bool,
     /// The helper rests for longer than the program may be absent, since that slept.
     helper_rests: bool,
     /// Whom to call when something has come.
@@ -212,6 +214,7 @@ impl<W: Wire> Machine<W> {
             notices,
             turns: 1,
             asleep: false,
+            looked: false,
             helper_rests: false,
             watcher: None,
             sizes,

@@ -359,12 +359,13 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
 
 impl<W: Wire> Machine<W> {
     /// Carries the wire on and takes the first message for the sink, unless operations have ended; pays credits
-    /// now and then. A message that the look of a wait has found needs no second look, unless
-    /// something of this endpoint waits for one.
+    /// now and then. A message that the look of a wait has found needs no second look, unless something of this
+    /// endpoint waits for one.
     fn poll(&mut self, budget: usize) -> (Option<Delivery>, bool) {
         self.turns += 1;
         self.asleep = false;
-        let found = budget != 0 && !self.ready.is_empty() && self.ended.is_empty();
+        let looked = std::mem::take(&mut self.looked);
+        let found = looked && budget != 0 && !self.ready.is_empty() && self.ended.is_empty();
         let sending = !self.waiting.is_empty() || self.longs.len() != self.free_longs.len();
         if found && !sending {
             self.close_bundles();
@@ -391,6 +392,7 @@ impl<W: Wire> Machine<W> {
         self.asleep = false;
         self.pay_all();
         self.progress();
+        self.looked = true;
         self.has_news()
     }
 

@@ -737,6 +737,21 @@ fn frames_of_one_turn_travel_together() {
     conduits.into_iter().for_each(std::mem::forget);
 }
 
+/// What an endpoint sends to itself, and takes at every poll, keeps nobody else's messages back.
+#[test]
+fn messages_to_oneself_hide_no_others() {
+    let (_network, mut conduits) = Network::with_conduits(Shape::new(2), 64, (8, 2), 256, Faults::none(1));
+    let mut players: Vec<Player> = (0..2).map(|me| Player::new(me, 2, 1)).collect();
+    ask_shortly(&mut conduits[1], &mut players[1], 0);
+    conduits[1].poll(99, &mut players[1]);
+    for _ in 0..20 {
+        ask_shortly(&mut conduits[0], &mut players[0], 0);
+        conduits[0].poll(99, &mut players[0]);
+    }
+    assert_eq!(players[0].seen[1], 1);
+    conduits.into_iter().for_each(std::mem::forget);
+}
+
 /// The helper sends what a program that computes has left.
 #[test]
 fn the_helper_ends_a_turn() {
