@@ -21,11 +21,15 @@ use am_core::transport::{
     RequestHeader, Sink, Slot, Transport, WaitReason, Waiting,
 };
 use am_core::{Instant, Limits, LossCause, Peer, PeerStatus, Segment, Shape, Span, Words};
+use fabric_sim::WaitFor;
 use fabric_sim::conduit::{Presence, SpareBuffers};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
+
+/// How long a rank that leaves waits for requests that their receivers may refuse.
+const LINGER: Span = Span::from_millis(100);
 
 /// What all ranks of a job have in common.
 #[derive(Debug)]
@@ -292,6 +296,25 @@ impl<'a> Conduit<'a> {
         }
     }
 
+    /// Whether a request that is under way may still be handled.
+    fn is_waited_for(&self) -> bool {
+        let waits =
+            |chunk: &Chunk| chunk.busy && !chunk.replied && self.known_status(chunk.to) == PeerStatus::Active;
+        self.chunks.iter().any(waits)
+    }
+
+    /// Stays until the last requests have been handled, or for so long that nobody will: what their receivers
+    /// refuse has to be sent again.
+    fn linger(&mut self) {
+        let limit = self.nic.now() + LINGER;
+        while self.is_waited_for() && self.nic.now() < limit && !std::thread::panicking() {
+            self.work();
+            if self.harvest(usize::MAX) == 0 {
+                self.wire.idle(self.until(Some(limit)), WaitFor::Named("its last messages to be taken"));
+            }
+        }
+    }
+
     /// The longest to wait, since something may have to be sent again, or a departure comes to count.
     fn until(&self, until: Option<Instant>) -> Option<Instant> {
         let due = |peer: &u32| self.peers.known().get(*peer)?.order.as_ref()?.due();
@@ -408,6 +431,9 @@ impl<'a> Membership for Conduit<'a> {
     }
 
     fn depart(&mut self, how: Departure) {
+        if self.shared.config.flow == FlowControl::Disable {
+            self.linger();
+        }
         self.presence.departed = true;
         self.nic.context().depart(how.status());
     }
@@ -489,9 +515,7 @@ impl<'a> Transport for Conduit<'a> {
         if self.outstanding == 0 {
             return true;
         }
-        let waits =
-            |chunk: &Chunk| chunk.busy && !chunk.replied && self.known_status(chunk.to) == PeerStatus::Active;
-        !self.chunks.iter().any(waits)
+        !self.is_waited_for()
     }
 
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)> {
