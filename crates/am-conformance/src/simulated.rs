@@ -146,7 +146,7 @@ pub fn chosen_seeds(count: u64) -> Range<u64> {
     first..first + number("AM_CONFORMANCE_SEEDS").unwrap_or(count)
 }
 
-/// Runs one case for each seed, all cases in turn, with 1, 2, 3, 5 and 8 ranks in turn, or as many as the case needs.
+/// Runs one case for each seed, all cases in turn, with 1, 2, 3, 5 and 8 ranks in turn, or as many as needed.
 /// `play` gets the seed too, to draw a machine from, and returns what went wrong. Seeds of cases whose name
 /// contains nothing of the list in `AM_CONFORMANCE_ONLY`, whose parts have commas between them, are left out.
 ///

@@ -282,6 +282,7 @@ impl<'a, D: Device> Context<'a, D> {
     /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's
     /// last packet has landed. Only the first departure counts.
     pub fn depart(&self, status: PeerStatus) {
+        self.sync();
         let mut machine = self.machine.borrow_mut();
         let now = machine.core.ranks[self.rank as usize].now;
         machine.core.depart(self.rank, status, now);

@@ -245,6 +245,8 @@ impl<'a> Nic<'a> {
 
     /// Leaves the job. The others learn it once everything has been sent.
     pub fn depart(&self, status: PeerStatus) {
+        // A node that stops before now takes the rank along.
+        self.context.sync();
         // Behind what was called before at the same moment.
         self.call(self.rank, Content::Leave(status), 0);
     }
