@@ -363,6 +363,7 @@ impl<W: Send + 'static> Calls<W> {
             Some(Control::GrantRequest) => self.environment.shared.table().granted(from, Key::from_u64(a), b),
             Some(Control::GrantAnswer) => self.server.granted(from, Key::from_u64(a), b),
             Some(Control::Credit) => self.server.credit(peer_of(from), a, b),
+            Some(Control::GrantItem) => self.server.granted_item(peer_of(from), a),
             // A peer that breaks the protocol is none of ours.
             None => {}
         }

@@ -61,8 +61,8 @@
 //! A request that fits one message is an active message, whose handler runs a function at once and replies; an
 //! `async` method is begun when the poll has ended, and answers when it is done. A longer request or answer is
 //! announced, and sent in parts when its receiver has memory for it ([`CallConfig::receive_bytes`]). Answers of a
-//! stream that are ready together travel in one message. No call allocates once buffers and futures of its size
-//! have been used, except for what its values hold.
+//! stream that are ready together travel in one message; long ones go like other long answers, one after the
+//! other. No call allocates once buffers and futures of its size have been used, except for what its values hold.
 //!
 //! # What is bounded
 //!
@@ -73,6 +73,7 @@
 //! | bytes of a request or answer | [`CallConfig::max_bytes`] | [`CallError::RequestTooLarge`], [`CallError::AnswerTooLarge`] |
 //! | bytes of long ones on their way to a rank, requests and answers together | [`CallConfig::receive_bytes`] | they wait at their sender, in order |
 //! | answers of a stream that nobody has taken | [`CallConfig::stream_window`] | the method waits |
+//! | answers of a stream longer than a message that wait for the network | 1 | the method waits |
 //!
 //! Functions are not among the requests that a rank works on: they have ended when their message has been handled.
 //! The exception are answers longer than a reply, which are kept until they have been sent: a function that has
@@ -89,7 +90,6 @@
 //!
 //! # Limits of this version
 //!
-//! - Answers of a stream are at most as long as one message.
 //! - A rank that [leaves](am_core::Endpoint::leave) with calls unanswered is noticed by ranks that wait, but on a
 //!   simulated machine only when something else happens there.
 

@@ -77,6 +77,7 @@ pub(crate) enum Alarm {
 pub(crate) enum Note {
     Cancel { to: Address, call: Key },
     GrantAnswer { to: Address, task: u64, call: Key },
+    GrantItem { to: Address, call: Key },
     Credit { to: Address, call: Key, answers: u64 },
 }
 

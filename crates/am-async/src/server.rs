@@ -10,7 +10,7 @@ use crate::methods::{Methods, Registered};
 use crate::room::{Room, Side};
 use crate::shared::{Ready, TaskWaker};
 use crate::stream::AnswerQueue;
-use crate::task::{Arrived, Dispatch, Dispatched, Phase, Taken, Task};
+use crate::task::{Arrived, Phase, Taken, Task};
 use crate::trace::Tracer;
 use crate::tree::opened;
 use crate::wire::{Header, Status, Verdict, numbers};
@@ -283,8 +283,7 @@ impl<W: Send + 'static> Server<W> {
     fn answer_queue(&mut self, key: Key, window: u32) -> Arc<AnswerQueue> {
         let waker = &self.wakers[key.index() as usize].0;
         let spare = self.spare.pop();
-        let mut answer_queue =
-            spare.unwrap_or_else(|| AnswerQueue::new(self.config.stream_window, &self.largest, waker));
+        let mut answer_queue = spare.unwrap_or_else(|| AnswerQueue::new(&self.config, &self.largest, waker));
         Arc::get_mut(&mut answer_queue)
             .expect("a spare queue is nobody else's")
             .renew(u64::from(window.max(1)), waker);
@@ -458,12 +457,8 @@ impl<W: Send + 'static> Server<W> {
 
     /// A task has its answer.
     fn conclude(&mut self, key: Key, status: Status, mut answer: Vec<u8>) {
-        let mut limit = u64::from(self.config.max_bytes);
+        let limit = u64::from(self.config.max_bytes);
         let Some(task) = self.tasks.get_mut(key) else { return };
-        if task.header.is(Header::STREAM) {
-            // The end of a stream is one message.
-            limit = limit.min(self.largest.load(Ordering::Relaxed));
-        }
         if let Phase::Receiving { .. } = task.phase {
             self.room.give(task.from, task.bytes.len() as u64);
         }
@@ -518,6 +513,7 @@ impl<W: Send + 'static> Server<W> {
             self.spare.push(answer_queue);
         }
         buffers::give(std::mem::take(&mut task.bytes));
+        task.long_item.take().into_iter().for_each(|item| buffers::give(item.bytes));
     }
 
     /// A caller no longer waits.
@@ -551,6 +547,21 @@ impl<W: Send + 'static> Server<W> {
         {
             task.phase = Phase::Shipping { sent: 0 };
             self.list(key);
+        }
+    }
+
+    /// A caller has room for what its stream has announced: an answer, or the end.
+    pub(crate) fn granted_item(&mut self, peer: u64, call: u64) {
+        let Some(key) = self.by_call.get(&(peer, call)).copied() else { return };
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let from = task.from;
+        match &mut task.long_item {
+            Some(item) if item.sent.is_none() => {
+                item.sent = Some(0);
+                self.list(key);
+            }
+            Some(_) => {}
+            None => self.granted(from, key, call),
         }
     }
 
@@ -645,113 +656,6 @@ impl<W: Send + 'static> Server<W> {
             _ => {}
         }
     }
-
-    /// Sends what can be sent; whether anything was, and whether something is left.
-    pub(crate) fn send(&mut self, mut dispatch: impl FnMut(Dispatch<'_>) -> Dispatched) -> (bool, bool) {
-        let mut advanced = false;
-        for _ in 0..self.grants.len() {
-            let Some(key) = self.grants.pop_front() else { break };
-            let Some(task) = self.tasks.get(key) else { continue };
-            match dispatch(Dispatch::Grant { to: task.from, call: task.call, task: key }) {
-                Dispatched::NotNow => self.grants.push_back(key),
-                Dispatched::Gone => self.abandon(key, End::Lost),
-                _ => advanced = true,
-            }
-        }
-        for _ in 0..self.outgoing.len().min(TURN) {
-            let Some(key) = self.outgoing.pop_front() else { break };
-            let Some(task) = self.tasks.get_mut(key) else { continue };
-            task.listed = false;
-            let after = Self::send_one(task, key, &mut dispatch, &mut advanced);
-            if task.pending.is_none() && std::mem::take(&mut task.kept) {
-                self.held[task.from.rank.0 as usize] -= 1;
-            }
-            match after {
-                After::Again => self.list(key),
-                After::Stay => {}
-                After::Over => {
-                    advanced = true;
-                    // One that has no answer has nobody to send it to.
-                    self.abandon(key, End::Lost);
-                }
-            }
-        }
-        (advanced, !(self.outgoing.is_empty() && self.grants.is_empty()))
-    }
-
-    /// Sends what one task has.
-    fn send_one(
-        task: &mut Task,
-        key: Key,
-        dispatch: &mut impl FnMut(Dispatch<'_>) -> Dispatched,
-        advanced: &mut bool,
-    ) -> After {
-        let (to, call, before) = (task.from, task.call, task.items);
-        if let Phase::Running { .. } = task.phase
-            && let Some(pending) = task.pending.take()
-        {
-            *advanced = true;
-            let verdict = Verdict::new(Status::Accepted, task.header.digest);
-            if let Dispatched::Gone = dispatch(Dispatch::Accepted { call, verdict, pending }) {
-                return After::Over;
-            }
-        }
-        // The answers of a stream leave before its end.
-        while let Some(bundle) = task.answer_queue.as_ref().and_then(|answer_queue| answer_queue.pop()) {
-            let (status, body) = bundle.message();
-            let verdict = Verdict::new(status, task.header.digest);
-            match dispatch(Dispatch::Items { to, call, verdict, body, number: task.items }) {
-                Dispatched::NotNow => {
-                    if let Some(answer_queue) = &task.answer_queue {
-                        answer_queue.put_back(bundle);
-                        if task.items != before {
-                            answer_queue.sent();
-                        }
-                    }
-                    return After::Again;
-                }
-                Dispatched::Gone => return After::Over,
-                _ => {
-                    *advanced = true;
-                    task.items += u64::from(bundle.count);
-                    task.item_bytes += bundle.item_bytes;
-                    buffers::give(bundle.bytes);
-                }
-            }
-        }
-        if task.items != before
-            && let Some(answer_queue) = &task.answer_queue
-        {
-            answer_queue.sent();
-        }
-        match task.phase {
-            Phase::Answering { verdict } => {
-                let (pending, body, items) = (&mut task.pending, &task.bytes[..], task.items);
-                match dispatch(Dispatch::Answer { to, call, verdict, pending, body, task: key, items }) {
-                    Dispatched::NotNow => After::Again,
-                    Dispatched::Announced => {
-                        *advanced = true;
-                        task.phase = Phase::Waiting;
-                        After::Stay
-                    }
-                    _ => After::Over,
-                }
-            }
-            Phase::Shipping { sent } => {
-                match dispatch(Dispatch::Part { to, call, at: sent, rest: &task.bytes[sent..] }) {
-                    Dispatched::Partly(bytes) => {
-                        *advanced |= bytes != 0;
-                        let sent = sent + bytes;
-                        task.phase = Phase::Shipping { sent };
-                        if sent == task.bytes.len() { After::Over } else { After::Again }
-                    }
-                    Dispatched::NotNow => After::Again,
-                    _ => After::Over,
-                }
-            }
-            _ => After::Stay,
-        }
-    }
 }
 
 /// What an answer says that may be so long: if it is longer, that.
@@ -769,15 +673,7 @@ fn is_deserted(task: &Task, status: &impl Fn(Address) -> PeerStatus) -> bool {
     !matches!(task.phase, Phase::Own { .. }) && status(task.from) != PeerStatus::Active
 }
 
-/// Where a task goes on after it has sent something.
-enum After {
-    /// It has more to send.
-    Again,
-    /// It waits for something else.
-    Stay,
-    Over,
-}
-
 mod counting;
+mod sending;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Streams of answers at the callee: a bounded queue between the method and the endpoint.
 
 use crate::buffers;
+use crate::config::CallConfig;
 use crate::method::encode;
 use crate::shared::TaskWaker;
 use crate::wire::{LENGTH, Status, put_length};
@@ -60,14 +61,17 @@ pub(crate) struct AnswerQueue {
     task: Arc<TaskWaker>,
     /// Bytes of a message.
     largest: Arc<AtomicU64>,
+    /// Bytes of an answer at most.
+    limit: u64,
     /// Answers that may wait here for the network, whatever the caller's window.
     most: usize,
 }
 
 impl AnswerQueue {
-    pub(crate) fn new(most: u32, largest: &Arc<AtomicU64>, task: &Arc<TaskWaker>) -> Arc<Self> {
-        let (most, largest) = (most.max(1) as usize, Arc::clone(largest));
-        Arc::new(Self { queue: Mutex::default(), task: Arc::clone(task), largest, most })
+    pub(crate) fn new(config: &CallConfig, largest: &Arc<AtomicU64>, task: &Arc<TaskWaker>) -> Arc<Self> {
+        let (most, limit) = (config.stream_window.max(1) as usize, u64::from(config.max_bytes));
+        let (largest, task) = (Arc::clone(largest), Arc::clone(task));
+        Arc::new(Self { queue: Mutex::default(), task, largest, limit, most })
     }
 
     /// Gets a queue that nobody else has ready for another stream, of a task, whose caller lets so many answers be
@@ -95,8 +99,12 @@ impl AnswerQueue {
     }
 
     /// Puts an answer in, with those before it if a message carries them together.
-    fn push(queue: &mut Queue, item: &[u8], largest: usize) {
+    fn push(queue: &mut Queue, item: &mut Vec<u8>, largest: usize) {
         queue.items += 1;
+        if item.len() > largest {
+            let bytes = std::mem::take(item);
+            return queue.bundles.push_back(Bundle { count: 1, item_bytes: bytes.len() as u64, bytes });
+        }
         if let Some(last) = queue.bundles.back_mut()
             && last.bytes.len() + LENGTH + item.len() <= largest.min(BUNDLE)
         {
@@ -160,14 +168,15 @@ pub enum SinkError {
     /// It can not be serialised.
     #[error("the answer can not be serialised: {0}")]
     Unserialisable(String),
-    /// It is longer than one message to the caller, and each answer of a stream travels in one message as a whole.
+    /// It is longer than [`CallConfig::max_bytes`] of this rank.
     #[error(
-        "an answer of {bytes} bytes exceeds the {limit} bytes of one message: let the stream have more, shorter answers"
+        "an answer of {bytes} bytes exceeds the limit of {limit}: raise CallConfig::max_bytes, or let the stream \
+         have more, shorter answers"
     )]
     TooLarge {
         /// Bytes of the answer.
         bytes: u64,
-        /// Bytes of a message.
+        /// The limit.
         limit: u64,
     },
 }
@@ -177,35 +186,39 @@ impl<R: Serialize> Sink<R> {
         Self { answer_queue: Arc::clone(answer_queue), answers: PhantomData }
     }
 
-    /// Bytes of an answer at most.
+    /// Bytes of an answer that one message carries at most.
     pub(crate) fn largest(&self) -> usize {
         usize::try_from(self.answer_queue.largest.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
     }
 
     /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order. Those that
     /// are put in before the endpoint has its next turn travel together, as far as one message carries them; none
-    /// waits for others.
+    /// waits for others. One that is longer than a message goes in parts, once its caller has room for it
+    /// ([`CallConfig::receive_bytes`]), and only one of those waits in here.
     ///
     /// # Errors
     /// [`SinkError`]; the stream can go on.
     pub async fn send(&mut self, answer: &R) -> Result<(), SinkError> {
         let mut item = buffers::take();
         encode(answer, &mut item).map_err(SinkError::Unserialisable)?;
-        let (bytes, limit) = (item.len() as u64, self.answer_queue.largest.load(Ordering::Relaxed));
+        let (bytes, limit, largest) = (item.len() as u64, self.answer_queue.limit, self.largest());
         if bytes > limit {
             buffers::give(item);
             return Err(SinkError::TooLarge { bytes, limit });
         }
-        let item = Waiting(item);
+        let mut item = Waiting(item);
+        let is_long = item.0.len() > largest;
         std::future::poll_fn(|context| {
             let mut queue = self.answer_queue.queue();
-            if queue.credit == 0 || queue.items >= self.answer_queue.most {
+            let full = queue.items >= self.answer_queue.most;
+            let full = full || (is_long && queue.bundles.iter().any(|bundle| bundle.bytes.len() > largest));
+            if queue.credit == 0 || full {
                 let old = queue.waker.replace(context.waker().clone());
                 drop((queue, old));
                 return Poll::Pending;
             }
             queue.credit -= 1;
-            AnswerQueue::push(&mut queue, &item.0, limit as usize);
+            AnswerQueue::push(&mut queue, &mut item.0, largest);
             drop(queue);
             std::task::Wake::wake_by_ref(&self.answer_queue.task);
             Poll::Ready(())
@@ -227,7 +240,8 @@ mod tests {
     #[test]
     fn answers_that_are_ready_travel_together() {
         let task = TaskWaker::new(&Ready::new(&Arc::new(Doorbell::default())), Slab::new().insert(()));
-        let mut queue = AnswerQueue::new(6, &Arc::new(AtomicU64::new(20)), &task);
+        let config = CallConfig::new().stream_window(6).max_bytes(40);
+        let mut queue = AnswerQueue::new(&config, &Arc::new(AtomicU64::new(20)), &task);
         Arc::get_mut(&mut queue).unwrap().renew(7, &task);
         let mut sink = Sink::<String>::new(&queue);
         let mut send = |length: usize| {
@@ -253,5 +267,24 @@ mod tests {
         assert!(!send(5), "the caller has taken none");
         assert_eq!(queue.pop().unwrap().message(), (Status::Item, &b"\x05xxxxx"[..]));
         assert!(queue.pop().is_none() && queue.is_empty());
+    }
+
+    #[test]
+    fn one_long_answer_waits_at_a_time() {
+        let task = TaskWaker::new(&Ready::new(&Arc::new(Doorbell::default())), Slab::new().insert(()));
+        let config = CallConfig::new().stream_window(6).max_bytes(40);
+        let mut queue = AnswerQueue::new(&config, &Arc::new(AtomicU64::new(20)), &task);
+        Arc::get_mut(&mut queue).unwrap().renew(9, &task);
+        let mut sink = Sink::<String>::new(&queue);
+        let mut send = |length: usize| {
+            let text = "x".repeat(length);
+            pin!(sink.send(&text)).poll(&mut Context::from_waker(Waker::noop()))
+        };
+        assert_eq!(send(40), Poll::Ready(Err(SinkError::TooLarge { bytes: 41, limit: 40 })));
+        assert_eq!([1, 39, 1].map(&mut send), [const { Poll::Ready(Ok(())) }; 3]);
+        assert_eq!(send(20), Poll::Pending);
+        let pop = || queue.pop().map(|bundle| (bundle.message().0, bundle.message().1.len()));
+        assert_eq!([pop(), pop()], [Some((Status::Item, 2)), Some((Status::Item, 40))]);
+        assert_eq!(send(20), Poll::Ready(Ok(())));
     }
 }

@@ -1,7 +1,7 @@
 //! The calls of this rank: what is queued, under way and answered. A state machine without a network: callers put
 //! calls in, the layer's progress takes out what is to be sent and puts in what comes.
 
-use crate::answers::{Answers, Impossible};
+use crate::answers::{Announced, Answers, Impossible};
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::coverage::Coverage;
@@ -10,7 +10,7 @@ use crate::meter::{End, Meter, Party, Seen};
 use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Waiter, Wakers, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
-use crate::wire::{Header, Status, Verdict, split_length};
+use crate::wire::{Header, Status, Verdict};
 use am_core::address::{Peer, Shape};
 use am_core::slab::{Key, Slab};
 use am_core::transport::PeerStatus;
@@ -22,12 +22,10 @@ use std::task::Waker;
 #[cfg(feature = "tower")]
 mod permits;
 mod sending;
+mod streams;
 mod time;
 #[cfg(feature = "tower")]
 pub(crate) use permits::Closed;
-
-/// Streams whose memory is kept for others.
-const SPARE: usize = 256;
 
 #[derive(Debug)]
 enum State {
@@ -202,7 +200,10 @@ impl Table {
     /// All of them, with the digests of their methods, and the lengths of answers that come in parts.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn known(&self) -> impl Iterator<Item = (Key, u32, Option<usize>)> {
-        let parts = |slot: &Slot| matches!(slot.state, State::Receiving { .. }).then_some(slot.bytes.len());
+        let parts = |slot: &Slot| match &slot.stream {
+            Some(answers) => answers.in_parts(),
+            None => matches!(slot.state, State::Receiving { .. }).then_some(slot.bytes.len()),
+        };
         self.slots.iter().map(move |(key, slot)| (key, slot.header.digest, parts(slot)))
     }
 
@@ -394,31 +395,6 @@ impl Table {
         Polled::Ready(ended)
     }
 
-    /// Keeps what a stream had for another one.
-    fn keep_stream(&mut self, stream: Option<Box<Answers>>) {
-        if self.spare.len() < SPARE {
-            self.spare.extend(stream);
-        }
-    }
-
-    /// The next answer of a stream, or its end.
-    pub(crate) fn poll_stream(&mut self, key: Key, waker: Option<&Waker>) -> Polled<Result<Vec<u8>, Ended>> {
-        let Some(slot) = self.slots.get_mut(key) else { return Polled::Pending(None) };
-        let to = slot.to;
-        if let Some(answers) = &mut slot.stream
-            && let Some(item) = answers.pop()
-        {
-            if let Some(answers) = answers.owed() {
-                self.notes.push_back(Note::Credit { to, call: key, answers });
-            }
-            return Polled::Ready(Ok(item));
-        }
-        match self.poll(key, waker) {
-            Polled::Ready(end) => Polled::Ready(Err(end)),
-            Polled::Pending(old) => Polled::Pending(old),
-        }
-    }
-
     /// Whether a call has ended.
     pub(crate) fn is_done(&self, key: Key) -> bool {
         self.slots.get(key).is_none_or(|slot| matches!(slot.state, State::Done(_)))
@@ -485,6 +461,9 @@ impl Table {
             State::Sending => self.shipments.retain(|shipment| shipment.call != key),
             State::Sent | State::Writing { .. } => {}
         }
+        if let Some(answers) = &mut slot.stream {
+            streams::give_room(answers, &self.room, slot.to, key);
+        }
         if !slot.counted {
             peer.uncounted -= 1;
             return true;
@@ -528,7 +507,8 @@ impl Table {
     }
 
     /// An answer has come: all of it, or word that it is long. `number` is its length then, and `task` where the
-    /// callee wants to hear of it; of a stream it is the answer's number, or of its end how many there were.
+    /// callee wants to hear of it; of a stream `number` is the answer's, or of its end how many there were, and
+    /// `task` the length of what is long.
     pub(crate) fn answered(
         &mut self,
         from: Address,
@@ -548,8 +528,9 @@ impl Table {
         };
         match verdict.status {
             Status::Accepted => return,
-            Status::Item => return self.item(call, number, body, wakers),
-            Status::Items => return self.items(call, number, body, wakers),
+            Status::Item if !verdict.long => return self.item(call, number, body, wakers),
+            Status::Items if !verdict.long => return self.items(call, number, body, wakers),
+            Status::Items => return self.end(call, Outcome::BadAnswer, wakers),
             _ => {}
         }
         // A request that is still being sent has been answered early: it is too long, or the callee is faulty.
@@ -557,6 +538,9 @@ impl Table {
             self.shipments.retain(|shipment| shipment.call != call);
             slot.state = State::Sent;
             slot.bytes.clear();
+        }
+        if verdict.long && (slot.stream.is_some() || verdict.status == Status::Item) {
+            return self.announced_item(call, Announced { verdict, number, bytes: task }, wakers);
         }
         if verdict.long {
             let limit = u64::from(self.config.max_bytes);
@@ -581,63 +565,17 @@ impl Table {
         }
     }
 
-    /// One of several answers has come.
-    fn item(&mut self, call: Key, number: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
-        let Some(slot) = self.slots.get_mut(call) else { return };
-        let Some(answers) = &mut slot.stream else { return self.end(call, Outcome::BadAnswer, wakers) };
-        let (meter, method) = (&self.meter, slot.header.method);
-        let bytes = || {
-            let mut bytes = buffers::take();
-            body(&mut bytes);
-            meter.answer_bytes(Party::Caller, method, bytes.len() as u64);
-            bytes
-        };
-        if answers.put(number, bytes).is_err() {
-            return self.end(call, Outcome::BadAnswer, wakers);
-        }
-        wakers.add(&mut slot.waiter);
-        if let Some(outcome) = answers.ended() {
-            self.end(call, outcome, wakers);
-        }
-    }
-
-    /// Several of them have come, the first of which has this number.
-    fn items(&mut self, call: Key, first: u64, body: impl FnOnce(&mut Vec<u8>), wakers: &mut Wakers) {
-        let Some(slot) = self.slots.get_mut(call) else { return };
-        let Some(answers) = &mut slot.stream else { return self.end(call, Outcome::BadAnswer, wakers) };
-        let mut all = buffers::take();
-        body(&mut all);
-        // As many as its window lets a stream have at most.
-        let (mut rest, mut number, mut bad) = (&all[..], first, all.is_empty());
-        while !rest.is_empty() && !bad {
-            let Some((item, behind)) = split_length(rest) else {
-                bad = true;
-                break;
-            };
-            let bytes = || {
-                let mut bytes = buffers::take();
-                bytes.extend_from_slice(item);
-                bytes
-            };
-            self.meter.answer_bytes(Party::Caller, slot.header.method, item.len() as u64);
-            bad = answers.put(number, bytes).is_err();
-            (rest, number) = (behind, number.wrapping_add(1));
-        }
-        buffers::give(all);
-        if bad {
-            return self.end(call, Outcome::BadAnswer, wakers);
-        }
-        wakers.add(&mut slot.waiter);
-        if let Some(outcome) = answers.ended() {
-            self.end(call, outcome, wakers);
-        }
-    }
-
     /// Lets long answers come for which there is room, in order; whether one may.
     pub(crate) fn make_room(&mut self) -> bool {
         let mut any = false;
         while let Some(call) = self.room.next(Side::Answers) {
             let slot = self.slots.get_mut(call).expect("an answer that waits for memory has its call");
+            if let Some(answers) = &mut slot.stream {
+                answers.receive();
+                self.notes.push_back(Note::GrantItem { to: slot.to, call });
+                any = true;
+                continue;
+            }
             let State::Announced { verdict, bytes, task } = slot.state else {
                 unreachable!("an answer that waits is announced")
             };
@@ -660,6 +598,9 @@ impl Table {
         wakers: &mut Wakers,
     ) {
         let Some(slot) = self.slots.get_mut(call).filter(|slot| slot.to == from) else { return };
+        if slot.stream.is_some() {
+            return self.item_part(call, (at, len), body, wakers);
+        }
         let State::Receiving { verdict, received } = &mut slot.state else { return };
         let place = usize::try_from(at).ok().and_then(|at| slot.bytes.get_mut(at..at.checked_add(len)?));
         let (Some(place), Ok(received)) = (place, received.note(at, len as u64)) else {

@@ -30,6 +30,13 @@ pub(crate) enum Phase {
     Own { future: Spawned },
 }
 
+/// An answer of a stream that goes in parts.
+pub(crate) struct LongItem {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes that were sent, once its caller has room.
+    pub(crate) sent: Option<usize>,
+}
+
 /// A request that is worked on, or a future of the program's own.
 pub(crate) struct Task {
     pub(crate) from: Address,
@@ -54,6 +61,8 @@ pub(crate) struct Task {
     /// Answers of a stream that were sent, and their bytes.
     pub(crate) items: u64,
     pub(crate) item_bytes: u64,
+    /// The next answer of a stream, if it is long and was announced.
+    pub(crate) long_item: Option<LongItem>,
     /// Whether its end is still to be counted.
     pub(crate) counted: bool,
     pub(crate) seen: Seen,
@@ -80,6 +89,7 @@ impl Task {
             answer_queue: None,
             items: 0,
             item_bytes: 0,
+            long_item: None,
             counted: false,
             seen: Seen::default(),
             span: trace::Span::default(),
@@ -122,11 +132,12 @@ pub(crate) enum Dispatch<'a> {
         pending: &'a mut Option<PendingReply>,
         body: &'a [u8],
         task: Key,
-        items: u64,
+        /// How many there were of a stream.
+        items: Option<u64>,
     },
     /// Word by the way back that the answer comes later.
     Accepted { call: u64, verdict: Verdict, pending: PendingReply },
-    /// Answers of a stream, the first of which has this number.
+    /// Answers of a stream, the first of which has this number. One that is long is announced.
     Items { to: Address, call: u64, verdict: Verdict, body: &'a [u8], number: u64 },
     /// There is room for a long request.
     Grant { to: Address, call: u64, task: Key },

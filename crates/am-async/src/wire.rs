@@ -172,6 +172,8 @@ pub(crate) enum Control {
     GrantAnswer,
     /// Caller to callee: so many answers of this call have been taken.
     Credit,
+    /// Caller to callee: there is room for what was announced of the stream that answers this call.
+    GrantItem,
 }
 
 impl Control {
@@ -181,6 +183,7 @@ impl Control {
             1 => Self::GrantRequest,
             2 => Self::GrantAnswer,
             3 => Self::Credit,
+            4 => Self::GrantItem,
             _ => return None,
         })
     }
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!(read_numbers(&[1; 12]), (0x0101_0101_0101_0101, 0));
         assert_eq!(
             (0..9).filter_map(Control::from_u64).map(|control| control as u64).collect::<Vec<_>>(),
-            [0, 1, 2, 3]
+            [0, 1, 2, 3, 4]
         );
     }
 }

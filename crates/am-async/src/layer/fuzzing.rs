@@ -47,7 +47,7 @@ struct Handles {
     make: Method<u32, Vec<u8>>,
     later: Method<Vec<u8>, Vec<u8>>,
     never: Method<(), ()>,
-    count: StreamMethod<u32, u32>,
+    count: StreamMethod<u32, Vec<u8>>,
 }
 
 type Rung = Endpoint<Loopback, Calls<World>>;
@@ -70,9 +70,11 @@ fn attach(transport: Loopback, place: usize) -> (Rung, Handles) {
         later: methods.asynchronous("later", |_, bytes| async move { Ok::<_, Failure>(bytes) }).expect(expect),
         never: methods.asynchronous("never", |_, ()| std::future::pending::<Result<(), Failure>>()).expect(expect),
         count: methods
-            .stream("count", |_, count: u32, mut sink| async move {
+            .stream("count", move |_, count: u32, mut sink| async move {
                 for number in 0..count % 50 {
-                    sink.send(&number).await?;
+                    // Every third is longer than a message.
+                    let len = if number % 3 == 2 { 500 + 40 * number } else { number };
+                    sink.send(&vec![MADE_OF[place]; len as usize]).await?;
                 }
                 Ok::<(), Failure>(())
             })
@@ -115,7 +117,7 @@ enum Waiting {
     Make(Call<Method<u32, Vec<u8>>>),
     Later(Call<Method<Vec<u8>, Vec<u8>>>),
     Never(Call<Method<(), ()>>),
-    Count(Answers<u32, Failure>),
+    Count(Answers<Vec<u8>, Failure>),
 }
 
 struct Duel<'a> {
@@ -237,7 +239,8 @@ impl Duel<'_> {
                 Waiting::Count(answers) => match answers.take(None) {
                     std::task::Poll::Pending => None,
                     std::task::Poll::Ready(None) => Some(false),
-                    std::task::Poll::Ready(Some(_)) => {
+                    std::task::Poll::Ready(Some(answer)) => {
+                        answer.into_iter().for_each(|bytes| own(&bytes));
                         *answered += 1;
                         None
                     }
@@ -396,7 +399,12 @@ impl Duel<'_> {
                     self.choices.one_of(&[0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 10, 11, 255]);
                 let long = u64::from(self.choices.of(2) == 0) << 8;
                 let verdict = self.digest(call) | status | long;
-                let numbers = (if long != 0 { length } else { number(&mut self.choices) }, self.key(true));
+                let numbers = match (long != 0, self.choices.of(4)) {
+                    // What a stream announces has its number first.
+                    (true, 0..=1) => (number(&mut self.choices) % 8, length),
+                    (true, _) => (length, self.key(true)),
+                    (false, _) => (number(&mut self.choices), self.key(true)),
+                };
                 self.hostile.try_request_medium(to, wire.answer, (verdict, call, numbers.0, numbers.1), body)
             }
             8 => {

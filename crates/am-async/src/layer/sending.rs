@@ -244,6 +244,7 @@ pub(super) fn send_note(outbox: &mut Outbox<'_>, wire: Wire, note: Note) -> Sent
     let (to, what, a, b) = match note {
         Note::Cancel { to, call } => (to, Control::Cancel, call.to_u64(), 0),
         Note::GrantAnswer { to, task, call } => (to, Control::GrantAnswer, task, call.to_u64()),
+        Note::GrantItem { to, call } => (to, Control::GrantItem, call.to_u64(), 0),
         Note::Credit { to, call, answers } => (to, Control::Credit, call.to_u64(), answers),
     };
     sent(outbox.try_request(to, wire.control, (what as u64, a, b)))
@@ -263,6 +264,23 @@ pub(super) fn send_part(
         Ok(()) => Ok(len),
         Err(SendError::WouldBlock { .. }) => Ok(0),
         Err(error) => Err(error),
+    }
+}
+
+/// Announces what is longer than a message.
+fn announce(
+    outbox: &mut Outbox<'_>,
+    wire: Wire,
+    to: Address,
+    verdict: Verdict,
+    call: u64,
+    (a, b): (u64, u64),
+) -> Dispatched {
+    let verdict = Verdict { long: true, ..verdict }.to_u64();
+    match outbox.try_request(to, wire.answer, (verdict, call, a, b)) {
+        Ok(()) => Dispatched::Announced,
+        Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
+        Err(_) => Dispatched::Gone,
     }
 }
 
@@ -288,15 +306,11 @@ pub(super) fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatc
                 }
             }
             if body.len() as u64 > room(outbox, to, ANSWER) {
-                let (verdict, bytes) = (Verdict { long: true, ..verdict }.to_u64(), body.len() as u64);
-                let words = (verdict, call, bytes, task.to_u64());
-                return match outbox.try_request(to, wire.answer, words) {
-                    Ok(()) => Dispatched::Announced,
-                    Err(SendError::WouldBlock { .. }) => Dispatched::NotNow,
-                    Err(_) => Dispatched::Gone,
-                };
+                let bytes = body.len() as u64;
+                let numbers = items.map_or((bytes, task.to_u64()), |items| (items, bytes));
+                return announce(outbox, wire, to, verdict, call, numbers);
             }
-            request(outbox, to, wire.answer, (verdict.to_u64(), call, items, 0), body)
+            request(outbox, to, wire.answer, (verdict.to_u64(), call, items.unwrap_or(0), 0), body)
         }
         Dispatch::Accepted { call, verdict, pending } => {
             return match outbox.answer(pending, wire.answered, (verdict.to_u64(), call)) {
@@ -305,6 +319,9 @@ pub(super) fn send_answer(outbox: &mut Outbox<'_>, wire: Wire, dispatch: Dispatc
             };
         }
         Dispatch::Items { to, call, verdict, body, number } => {
+            if body.len() as u64 > room(outbox, to, ANSWER) {
+                return announce(outbox, wire, to, verdict, call, (number, body.len() as u64));
+            }
             request(outbox, to, wire.answer, (verdict.to_u64(), call, number, 0), body)
         }
         Dispatch::Grant { to, call, task } => {

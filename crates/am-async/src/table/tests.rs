@@ -38,6 +38,24 @@ impl Played {
         self.table.answered(TO, call, Some(verdict), (number, 0), fill, &mut self.wakers);
     }
 
+    /// Has a stream announce something.
+    fn announce(&mut self, call: Key, status: Status, number: u64, bytes: u64) {
+        let verdict = Verdict { long: true, ..Verdict::new(status, ID.digest) };
+        self.table.answered(TO, call, Some(verdict), (number, bytes), |_| unreachable!(), &mut self.wakers);
+    }
+
+    fn part(&mut self, call: Key, at: u64, len: usize) {
+        self.table.part(TO, call, at, len, |bytes| bytes.fill(len as u8), &mut self.wakers);
+    }
+
+    /// The next answer of a stream, or how it has ended.
+    fn next(&mut self, call: Key) -> Option<Result<Vec<u8>, Outcome>> {
+        match self.table.poll_stream(call, None) {
+            Polled::Ready(next) => Some(next.map_err(|(outcome, _)| outcome)),
+            Polled::Pending(_) => None,
+        }
+    }
+
     fn notes(&mut self) -> Vec<Note> {
         let mut notes = Vec::new();
         self.table.send_notes(|note| {
@@ -155,6 +173,81 @@ fn answers_that_come_together_are_taken_one_by_one() {
             assert_eq!(take(&mut played), None);
         }
     }
+}
+
+#[test]
+fn long_answers_of_a_stream_wait_for_room() {
+    let mut played = Played::new(CallConfig::new().receive_bytes(100));
+    let other = played.call(0, vec![], false);
+    played.answer(other, Status::Answer, true, 90, &[]);
+    assert_eq!(played.notes().len(), 1);
+    let call = played.call(Header::STREAM, vec![], false);
+    played.announce(call, Status::Item, 1, 80);
+    played.announce(call, Status::Failed, 2, 70);
+    played.answer(call, Status::Item, false, 0, &[5]);
+    // There is no room yet.
+    played.part(call, 0, 80);
+    assert_eq!((played.notes(), played.room.waiting()), (vec![], 1));
+    played.table.part(TO, other, 0, 90, |_| {}, &mut played.wakers);
+    assert!(played.look());
+    let grant = vec![Note::GrantItem { to: TO, call }];
+    assert_eq!(played.notes(), grant);
+    assert_eq!(played.next(call).unwrap().unwrap(), [5]);
+    played.part(call, 40, 40);
+    assert!(played.next(call).is_none());
+    played.part(call, 0, 40);
+    // Its room goes to the end.
+    assert_eq!((played.notes(), played.room.used()), (grant, 70));
+    played.part(call, 0, 70);
+    assert_eq!(played.next(call).unwrap().unwrap(), [40; 80]);
+    assert!(matches!(played.next(call), Some(Err(Outcome::Failed))));
+    assert!(matches!(played.outcome(other), Some(Outcome::Answer)));
+    assert_eq!((played.room.used(), played.table.len(), played.table.under_way()), (0, 0, 0));
+}
+
+#[test]
+fn streams_that_end_give_their_room_back() {
+    for granted in [true, false] {
+        for end in 0..5 {
+            let mut played = Played::new(CallConfig::new().receive_bytes(100).max_bytes(200));
+            let first = played.call(0, vec![], false);
+            if !granted {
+                played.answer(first, Status::Answer, true, 90, &[]);
+            }
+            let call = played.call(Header::STREAM, vec![], false);
+            played.announce(call, Status::Item, 0, 80);
+            let ended = match end {
+                0 => played.table.cancel(call).is_none(),
+                // One that has come twice, an end before what was announced, a part beyond the end.
+                1 => {
+                    played.answer(call, Status::Item, false, 0, &[]);
+                    matches!(played.next(call), Some(Err(Outcome::BadAnswer)))
+                }
+                2 => {
+                    played.answer(call, Status::Answer, false, 0, &[]);
+                    matches!(played.next(call), Some(Err(Outcome::BadAnswer)))
+                }
+                3 if granted => {
+                    played.table.part(TO, call, 70, 20, |_| unreachable!(), &mut played.wakers);
+                    matches!(played.next(call), Some(Err(Outcome::BadAnswer)))
+                }
+                // One that is too long.
+                _ => {
+                    played.announce(call, Status::Item, 1, 201);
+                    matches!(played.next(call), Some(Err(Outcome::AnswerTooLarge { bytes: 201, limit: 200 })))
+                }
+            };
+            assert!(ended, "{granted} {end}");
+            assert_eq!((played.room.used(), played.room.waiting()), (if granted { 0 } else { 90 }, 0));
+            played.table.cancel(first);
+            assert_eq!((played.room.used(), played.table.len(), played.table.under_way()), (0, 0, 0));
+        }
+    }
+    // One that is no stream's.
+    let mut played = Played::new(CallConfig::new());
+    let call = played.call(0, vec![], false);
+    played.announce(call, Status::Item, 0, 80);
+    assert!(matches!(played.outcome(call), Some(Outcome::BadAnswer)));
 }
 
 #[test]

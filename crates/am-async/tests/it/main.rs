@@ -14,6 +14,7 @@ mod objects;
 mod on_tokio;
 mod services;
 mod spans;
+mod streams;
 mod support;
 
 /// Counts what tests allocate.

@@ -48,6 +48,7 @@ pub(crate) struct Handles {
     pub(crate) relay: Method<Vec<u32>, Vec<u32>>,
     pub(crate) never: Method<(), ()>,
     pub(crate) count: StreamMethod<u32, u32>,
+    pub(crate) pieces: StreamMethod<Vec<usize>, Vec<u8>>,
     pub(crate) counts: Method<(), (u32, u32)>,
 }
 
@@ -113,6 +114,14 @@ pub(crate) fn methods() -> (Methods<World>, Handles) {
         }
         if count == 13 { Err(Failure::new("unlucky")) } else { Ok(()) }
     });
+    // An answer of each of these lengths; the error at its end is as long as the last one.
+    let pieces = methods.stream("pieces", |_, lens: Vec<usize>, mut sink| async move {
+        let last = lens.last().copied().unwrap_or(0);
+        for (number, len) in lens.into_iter().enumerate() {
+            sink.send(&vec![number as u8; len]).await?;
+        }
+        Err::<(), _>(Failure::new("x".repeat(last)))
+    });
     let handles = Handles {
         nothing,
         add: add.unwrap(),
@@ -126,6 +135,7 @@ pub(crate) fn methods() -> (Methods<World>, Handles) {
         relay: relay.unwrap(),
         never: never.unwrap(),
         count: count.unwrap(),
+        pieces: pieces.unwrap(),
         // How many futures of `never` have begun here, and how many of them have been dropped.
         counts: methods
             .function("counts", move |_, _, ()| {

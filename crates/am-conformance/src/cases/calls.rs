@@ -60,6 +60,12 @@ fn answered(number: u32, len: usize) -> Vec<u8> {
     pattern(mix(&[42, number.into()]), len)
 }
 
+/// An answer of a stream: some are longer than a message of most transports.
+fn item_of(number: u32, item: u32) -> Vec<u8> {
+    let len = if item % 5 == 1 { 700 * (1 + number as usize % 4) } else { item as usize % 20 };
+    answered(number ^ item, len)
+}
+
 fn methods() -> Result<(Methods<Log>, Handles), Failure> {
     let mut methods = Methods::<Log>::new();
     let echo = methods.function("echo", |log: &mut Log, _, (number, len, bytes): Ask| {
@@ -101,7 +107,7 @@ fn methods() -> Result<(Methods<Log>, Handles), Failure> {
                 if item % 5 == 3 {
                     context.sleep(Span::from_nanos(300)).await;
                 }
-                sink.send(&answered(number ^ item, item as usize % 20)).await?;
+                sink.send(&item_of(number, item)).await?;
             }
             if count % 4 == 3 { Err(Text::new("at its end")) } else { Ok(()) }
         })?;
@@ -338,7 +344,7 @@ fn end<T: Transport>(endpoint: &mut Ranks<T>, planned: &Planned, pending: Pendin
             let Kind::Stream { count } = kind else { return Err(Failure::Check(what())) };
             for item in 0..count {
                 match answers.wait_next(endpoint) {
-                    Some(Ok(found)) => ensure(found == answered(number ^ item, item as usize % 20), what)?,
+                    Some(Ok(found)) => ensure(found == item_of(number, item), what)?,
                     Some(Err(error)) => return failed(planned, &error),
                     None => return Err(Failure::Check(format!("{}: it ended after {item}", what()))),
                 }
