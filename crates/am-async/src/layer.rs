@@ -63,9 +63,9 @@ pub struct Calls<W> {
     more: bool,
     /// Counts what may have ended calls.
     events: u64,
-    /// The future that the endpoint runs, if it does, and its waker: what wakes it while the endpoint polls need
-    /// not ring, since it is looked at before the endpoint sleeps.
-    root: Option<(Arc<Root>, Waker)>,
+    /// The future that the endpoint runs, if it does: what wakes it while the endpoint polls need not ring, since it
+    /// is looked at before the endpoint sleeps.
+    root: Option<Arc<Root>>,
     /// Whether peers owe answers, or are owed some.
     watch: bool,
     /// Idlings since the peers were looked at.
@@ -389,7 +389,7 @@ impl<W: Send + 'static> Calls<W> {
     fn wake(&mut self) {
         self.events += 1;
         if std::mem::take(&mut self.wakers.root)
-            && let Some((root, _)) = &self.root
+            && let Some(root) = &self.root
         {
             root.wake_here();
         }
@@ -399,21 +399,10 @@ impl<W: Send + 'static> Calls<W> {
     }
 
     fn wake_others(&mut self) {
-        let Self { wakers, root, .. } = self;
-        wakers.others.retain(|waker| match root {
-            Some((root, of_root)) if of_root.will_wake(waker) => {
-                root.wake_here();
-                false
-            }
-            _ => true,
-        });
-        if wakers.others.is_empty() {
-            return;
-        }
         // The progress that follows sees who rings.
         let bell = &self.environment.shared.bell;
         let before = bell.enter();
-        wakers.others.drain(..).for_each(Waker::wake);
+        self.wakers.others.drain(..).for_each(Waker::wake);
         bell.leave(before);
         self.more = true;
     }
@@ -426,9 +415,11 @@ impl<W: Send + 'static> Calls<W> {
         self.wake();
     }
 
-    /// The endpoint runs a future, or no longer.
+    /// The endpoint runs a future with this waker, or no longer.
     pub(crate) fn set_root(&mut self, root: Option<(Arc<Root>, Waker)>) {
-        self.environment.shared.table().root = root.as_ref().map(|(_, waker)| waker.clone());
+        let (root, waker) = root.unzip();
+        let before = std::mem::replace(&mut self.environment.shared.table().root, waker);
+        drop(before);
         self.root = root;
     }
 
@@ -559,16 +550,11 @@ impl<W: Send + 'static> Calls<W> {
             self.farewell = 0;
         }
         if std::mem::take(&mut wakers.root)
-            && let Some((root, _)) = root
+            && let Some(root) = root
         {
             root.wake_here();
         }
-        for waker in wakers.others.drain(..) {
-            match root {
-                Some((root, of_root)) if of_root.will_wake(&waker) => root.wake_here(),
-                _ => waker.wake(),
-            }
-        }
+        wakers.others.drain(..).for_each(Waker::wake);
         for task in due.drain(..) {
             server.expired(task);
         }

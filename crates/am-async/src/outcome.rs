@@ -111,16 +111,7 @@ pub(crate) enum Polled<R> {
     Pending(Option<Waker>),
 }
 
-/// Keeps a waker; returns another one that was kept before.
-pub(crate) fn keep(kept: &mut Option<Waker>, waker: Option<&Waker>) -> Option<Waker> {
-    let waker = waker?;
-    if kept.as_ref().is_some_and(|known| known.will_wake(waker)) {
-        return None;
-    }
-    kept.replace(waker.clone())
-}
-
-/// Who waits for the end of a call.
+/// Who waits for the end of a call or sleep, or for a permit.
 #[derive(Debug, Default)]
 pub(crate) enum Waiter {
     #[default]
@@ -131,6 +122,13 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
+    /// Of a waker, which may be that of the root.
+    pub(crate) fn new(waker: &Waker, root: Option<&Waker>) -> Self {
+        let mut waiter = Self::Nobody;
+        waiter.keep(Some(waker), root);
+        waiter
+    }
+
     /// Keeps a waker, which may be that of the root; returns another one that was kept before.
     #[inline]
     pub(crate) fn keep(&mut self, waker: Option<&Waker>, root: Option<&Waker>) -> Option<Waker> {

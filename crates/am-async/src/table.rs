@@ -98,7 +98,7 @@ struct PeerCalls {
 
 #[derive(Debug)]
 struct Sleeper {
-    waker: Option<Waker>,
+    waiter: Waiter,
     due: Due,
     timer: Option<Key>,
     over: bool,
@@ -650,7 +650,7 @@ impl Table {
         for key in sleepers {
             if let Some(sleeper) = self.sleepers.get_mut(key) {
                 sleeper.over = true;
-                wakers.others.extend(sleeper.waker.take());
+                wakers.add(&mut sleeper.waiter);
             }
         }
         self.notes.clear();

@@ -171,7 +171,8 @@ pub(crate) fn call_from_memory<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
             }
         }
     }
-    if sent < len {
+    // What has ended meanwhile, as refused or with its callee, needs nothing any more.
+    if sent < len && shared.table().writing(key).is_some() {
         kept.extend_from_slice(&bytes[kept.len() - ahead..]);
     }
     shared.table().written(key, kept, sent == len, sent);

@@ -102,6 +102,7 @@ impl<W: Send + 'static> Server<W> {
                 Dispatched::Gone => return After::Over,
                 Dispatched::Announced => {
                     *advanced = true;
+                    debug_assert_eq!(bundle.bytes.len() as u64, bundle.item_bytes, "a long one is alone");
                     task.long_item = Some(LongItem { bytes: bundle.bytes, sent: None });
                     if let Some(answer_queue) = &task.answer_queue {
                         answer_queue.sent();

@@ -2,7 +2,7 @@
 //! waits in order.
 
 use super::{PeerCalls, Table};
-use crate::outcome::{Polled, Wakers, keep};
+use crate::outcome::{Polled, Waiter, Wakers};
 use am_core::Address;
 use am_core::slab::{Key, Slab};
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ struct PeerPermits {
 #[derive(Debug)]
 struct Permit {
     peer: u32,
-    waker: Option<Waker>,
+    waiter: Waiter,
     given: bool,
 }
 
@@ -69,7 +69,7 @@ impl Table {
             return Ok(if permit.given {
                 Polled::Ready(())
             } else {
-                Polled::Pending(keep(&mut permit.waker, Some(waker)))
+                Polled::Pending(permit.waiter.keep(Some(waker), self.root.as_ref()))
             });
         }
         let Some(peer) = self.shape.and_then(|shape| shape.peer(to)) else { return Ok(Polled::Ready(())) };
@@ -77,8 +77,8 @@ impl Table {
         self.permits.peers.resize_with(peers, PeerPermits::default);
         // Nobody overtakes those who wait.
         let given = self.permits.peers[peer as usize].waiting == 0 && self.has_place(peer);
-        let waker = (!given).then(|| waker.clone());
-        let key = self.permits.all.insert(Permit { peer, waker, given });
+        let waiter = if given { Waiter::Nobody } else { Waiter::new(waker, self.root.as_ref()) };
+        let key = self.permits.all.insert(Permit { peer, waiter, given });
         *permit = Some(key);
         let of_peer = &mut self.permits.peers[peer as usize];
         if given {
@@ -121,7 +121,7 @@ impl Table {
             let Permits { all, peers, given, .. } = &mut self.permits;
             let Some(permit) = all.get_mut(key) else { continue };
             permit.given = true;
-            wakers.others.extend(permit.waker.take());
+            wakers.add(&mut permit.waiter);
             let of_peer = &mut peers[peer as usize];
             (of_peer.given, of_peer.waiting, *given) = (of_peer.given + 1, of_peer.waiting - 1, *given + 1);
         }
@@ -146,7 +146,7 @@ impl Table {
             of_peer.waiting -= 1;
             order.retain(|waiting| *waiting != key);
         }
-        (permit.waker, !(order.is_empty() && self.turns.is_empty()))
+        (permit.waiter.waker(), !(order.is_empty() && self.turns.is_empty()))
     }
 
     /// Has a call go with a permit, if it was given.
@@ -165,7 +165,9 @@ impl Table {
     /// Everyone who waits learns that the endpoint is gone.
     pub(super) fn close_permits(&mut self, wakers: &mut Wakers) {
         while let Some(key) = self.permits.order.pop_front() {
-            wakers.others.extend(self.permits.all.get_mut(key).and_then(|permit| permit.waker.take()));
+            if let Some(permit) = self.permits.all.get_mut(key) {
+                wakers.add(&mut permit.waiter);
+            }
         }
     }
 }

@@ -313,3 +313,36 @@ fn deadlines_that_nobody_has_seen_leave_no_more_than_they_were() {
     }
     assert!(played.table.fresh.len() <= 130, "{}", played.table.fresh.len());
 }
+
+struct Idle;
+
+impl std::task::Wake for Idle {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// The waker of the future that the endpoint runs is neither cloned nor called for what it waits for.
+#[test]
+fn the_root_waits_without_its_waker() {
+    let mut played = Played::new(CallConfig::new().calls(1));
+    let (idle, later) = (Arc::new(Idle), Due::After(am_core::Span(1)));
+    let waker = Waker::from(Arc::clone(&idle));
+    played.table.root = Some(waker.clone());
+    let kept = Arc::strong_count(&idle);
+    let sleep = played.table.sleep(later, &waker).unwrap();
+    assert!(matches!(played.table.slept(sleep, &waker), Polled::Pending(None)));
+    assert_eq!(Arc::strong_count(&idle), kept);
+    for now in [0, 1] {
+        played.table.advance(Instant(now), &mut played.wakers, |_| unreachable!());
+    }
+    assert!(std::mem::take(&mut played.wakers.root) && played.wakers.others.is_empty());
+    assert!(matches!(played.table.slept(sleep, &waker), Polled::Ready(())));
+    #[cfg(feature = "tower")]
+    {
+        let (call, mut permit) = (played.call(0, vec![], false), None);
+        assert!(matches!(played.table.permit(TO, &mut permit, &waker), Ok(Polled::Pending(None))));
+        assert_eq!(Arc::strong_count(&idle), kept);
+        played.answer(call, Status::Answer, false, 0, &[]);
+        played.table.give_permits(&mut played.wakers);
+        assert!(played.wakers.root && played.wakers.others.is_empty());
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::{Sleeper, State, Table};
 use crate::meter::End;
-use crate::outcome::{Alarm, Due, Note, Outcome, Polled, Wakers, keep};
+use crate::outcome::{Alarm, Due, Note, Outcome, Polled, Waiter, Wakers};
 use crate::wire::Header;
 use am_core::Instant;
 use am_core::slab::Key;
@@ -14,7 +14,8 @@ impl Table {
         if self.closed {
             return None;
         }
-        let key = self.sleepers.insert(Sleeper { waker: Some(waker.clone()), due, timer: None, over: false });
+        let waiter = Waiter::new(waker, self.root.as_ref());
+        let key = self.sleepers.insert(Sleeper { waiter, due, timer: None, over: false });
         self.fresh.push(Alarm::Sleeper(key));
         Some(key)
     }
@@ -26,7 +27,7 @@ impl Table {
             self.sleepers.remove(key);
             return Polled::Ready(());
         }
-        Polled::Pending(keep(&mut sleeper.waker, Some(waker)))
+        Polled::Pending(sleeper.waiter.keep(Some(waker), self.root.as_ref()))
     }
 
     /// Nobody sleeps any more. The waker is to be dropped once nothing is locked.
@@ -36,7 +37,7 @@ impl Table {
         if let Some(timer) = sleeper.timer {
             self.timers.remove(timer);
         }
-        sleeper.waker
+        sleeper.waiter.waker()
     }
 
     /// Deadlines of calls and sleeps that are dropped before the endpoint has seen them leave no more than they
@@ -116,7 +117,7 @@ impl Table {
                 Alarm::Sleeper(key) => {
                     if let Some(sleeper) = self.sleepers.get_mut(key) {
                         (sleeper.over, sleeper.timer) = (true, None);
-                        wakers.others.extend(sleeper.waker.take());
+                        wakers.add(&mut sleeper.waiter);
                     }
                 }
                 Alarm::Task(key) => task(key),
