@@ -89,6 +89,9 @@ pub struct Shm {
     /// sends.
     cells: View<Cell>,
     watched: Vec<[u64; 2]>,
+    /// The peers that have a lane which is watched, or had one, in the order in which they got it: whoever is about
+    /// to sleep looks at these alone.
+    partners: Vec<u32>,
     /// The peer whose lanes the next poll looks at first.
     first: usize,
     /// Whether something is known to have arrived from it.
@@ -189,6 +192,7 @@ impl Shm {
             segments,
             cells: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<Cell>()),
             watched: vec![[NOWHERE; 2]; layout.peers()],
+            partners: Vec::with_capacity(layout.peers()),
             first: 0,
             found: false,
             news: View::new(&job.mapping, layout.endpoint(me.index()) + 8 * endpoint::NEWS, 1),
@@ -222,10 +226,11 @@ impl Shm {
         }
         for peer in 0..self.watched.len() {
             // Acquire: pairs with the Release in `contact`; on its own it is enough to find the peer's frames.
-            if self.watched[peer][1] == NOWHERE
+            if self.contacts[peer].load(Acquire) != 0
+                && self.watched[peer][1] == NOWHERE
                 && !self.asking[peer].broken
-                && self.contacts[peer].load(Acquire) != 0
             {
+                self.note_partner(peer);
                 self.watched[peer][1] = self.answering[peer].requests.watch();
             }
         }
@@ -235,12 +240,20 @@ impl Shm {
         }
     }
 
+    /// Takes note that a lane of a peer is watched from now on.
+    fn note_partner(&mut self, peer: usize) {
+        // Lanes that are watched stay so, unless the peer breaks the protocol or this is a fork.
+        if self.watched[peer] == [NOWHERE; 2] {
+            self.partners.push(peer as u32);
+        }
+    }
+
     /// Tells a peer that this endpoint sends to it, and watches for its replies, unless that has been done.
     #[cold]
     fn contact(&mut self, to: Peer) {
-        let watched = &mut self.watched[to.index()][0];
-        if *watched == NOWHERE && !self.asking[to.index()].broken {
-            *watched = self.asking[to.index()].replies.watch();
+        if self.watched[to.index()][0] == NOWHERE && !self.asking[to.index()].broken {
+            self.note_partner(to.index());
+            self.watched[to.index()][0] = self.asking[to.index()].replies.watch();
             let row = self.job.board.layout.contacts(to.index());
             // Release: pairs with the Acquire in `note_news`.
             View::<AtomicU64>::new(&self.job.mapping, row + 8 * self.me.index(), 1)[0].store(1, Release);
@@ -316,12 +329,13 @@ impl Shm {
 
     /// Whether a look at the lanes, the give-backs or the board would find something new.
     fn work(&self) -> bool {
-        let found = |peer: usize| {
+        let found = |peer: &u32| {
+            let peer = *peer as usize;
             let (asking, answering, watched) = (&self.asking[peer], &self.answering[peer], self.watched[peer]);
             let asked = watched[0] != NOWHERE && (asking.replies.ready() || asking.requests.news());
             !asking.broken && (asked || watched[1] != NOWHERE && answering.requests.ready())
         };
-        self.news[0].load(Acquire) != self.own[own::NEWS_SEEN].load(Relaxed) || (0..self.asking.len()).any(found)
+        self.news[0].load(Acquire) != self.own[own::NEWS_SEEN].load(Relaxed) || self.partners.iter().any(found)
     }
 }
 

@@ -11,6 +11,9 @@
 //! stopped processes every 500 ms. What cannot be seen is a process that the kernel keeps from running without
 //! stopping it (a frozen cgroup): sixteen such in a row hide the death of the next until one of them runs again.
 //!
+//! In large jobs all these looks are rarer ([`slower`]): every rank has a watch, and the ranks of a host share its
+//! processors.
+//!
 //! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit
 //! status, so no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had
 //! (the process has run out of descriptors, or the kernel has none) the watch asks every 100 ms whether the
@@ -45,6 +48,12 @@ const INTERVAL: u16 = 100;
 /// How often the watch looks whether peers that it watches have left or are stopped, so that it has to watch
 /// others, in ms.
 const REVIEW: u16 = 500;
+
+/// How many times as long a watch waits between two looks in a job of so many endpoints: from 128 on, all watches of a
+/// job together look as often as those of 64 do, up to sixteen times.
+fn slower(endpoints: usize) -> u16 {
+    (endpoints / 64).clamp(1, 16) as u16
+}
 
 /// What stands for the start time of a process that could not read its own.
 pub(crate) const UNKNOWN: u64 = 0;
@@ -244,8 +253,8 @@ impl<S: System> Watcher<S> {
         let sure =
             |process: &Process| process.fd.is_some() && process.peers.values().all(|identified| *identified);
         match (absent || !self.known.values().all(sure), rest) {
-            (true, _) => Again::InMillis(INTERVAL),
-            (false, true) => Again::InMillis(REVIEW),
+            (true, _) => Again::InMillis(INTERVAL * slower(count)),
+            (false, true) => Again::InMillis(REVIEW * slower(count)),
             (false, false) => Again::Never,
         }
     }
@@ -454,6 +463,13 @@ mod tests {
         (31..36).for_each(|peer| members[&peer].leave(&job, peer));
         watcher.review();
         assert_eq!(watched(&watcher), (0..=11).chain(36..40).collect());
+    }
+
+    #[test]
+    fn watches_of_large_jobs_look_rarely() {
+        let again = |ranks| watcher(&Job::create(&JobConfig::new(ranks)).expect("memory is there"), 0).0.review();
+        assert_eq!([127, 640].map(again), [Again::InMillis(INTERVAL), Again::InMillis(10 * INTERVAL)]);
+        assert_eq!(slower(1 << 20), 16);
     }
 
     #[test]

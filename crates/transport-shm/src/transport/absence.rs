@@ -24,7 +24,8 @@ impl Shm {
         let losses = self.losses;
         self.note_news(self.news[0].load(Acquire));
         let mut news = self.losses != losses;
-        for peer in 0..self.asking.len() {
+        for index in 0..self.partners.len() {
+            let peer = self.partners[index] as usize;
             if self.answering[peer].requests.owes() {
                 self.answering[peer].requests.publish();
                 self.board.parking[peer].notify(self.fenced);
@@ -88,5 +89,30 @@ impl Shm {
         let Some(bell) = &self.bell else { return Notify::Never };
         bell.arm(waker.clone(), longest);
         Notify::Armed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Job, JobConfig};
+    use am_core::Peer;
+    use std::sync::atomic::Ordering::Acquire;
+
+    /// Whoever is about to sleep looks at the peers that it talks with, each once, however large the job is.
+    #[test]
+    fn partners_are_those_talked_with() {
+        let job = Job::create(&JobConfig::new(40)).expect("memory is there");
+        let [mut a, mut b, mut c] = [3, 20, 39].map(|rank| job.join(rank).expect("each rank joins once"));
+        (0..2).for_each(|_| a.contact(Peer(20)));
+        for shm in [&mut a, &mut b, &mut c] {
+            shm.settle();
+        }
+        assert_eq!([&a, &b, &c].map(|shm| shm.partners.as_slice()), [&[20][..], &[3], &[]]);
+        b.contact(Peer(3));
+        b.contact(Peer(39));
+        for shm in [&mut a, &mut b, &mut c] {
+            shm.note_news(shm.news[0].load(Acquire));
+        }
+        assert_eq!([&a, &b, &c].map(|shm| shm.partners.as_slice()), [&[20][..], &[3, 39], &[20]]);
     }
 }
