@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use am_core::select::{Select, SelectError};
 use am_core::{Address, LossCause, Rank, Segment, Shape, Transport};
 use am_launch::{Bootstrap, ExchangeError, Intervals, LocalRendezvousError, RankError};
-use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, Shm, ShmMemory};
+use transport_shm::{Job, JobConfig, JobError, JoinError, JoinOptions, LargePages, Shm, ShmMemory};
 use transport_udp::{Peers, PeersError, Udp, UdpConfig, UdpError};
 
 use crate::transports::{Carrier, TransportChoice, register, rings, told_list, variable};
@@ -270,7 +270,15 @@ impl RankJob {
         self.choice.between(same_host).expect("the choice reaches all ranks, or there would be no job")
     }
 
-    /// What was chosen, in one line for people: this rank's host, address and interface, and what leads to whom.
+    /// Why segments of so many bytes are in small pages of memory, where they share memory and the system refuses them
+    /// large ones, and what to do about it.
+    pub fn small_pages(&self, segment_bytes: usize) -> Option<String> {
+        let shared = self.choice.carriers().contains(&Carrier::Shm);
+        LargePages::of_system().fallback(segment_bytes).filter(|_| shared)
+    }
+
+    /// What was chosen, in one line for people: this rank's host, address and interface, what leads to whom, and
+    /// whether segments that have attached had to do with small pages of memory.
     pub fn report(&self) -> String {
         let (rank, ranks) = (self.rank(), self.ranks());
         let host = &self.hosts()[self.host_of(rank) as usize];
@@ -286,6 +294,11 @@ impl RankJob {
             if !reached.is_empty() {
                 line += &format!("; {carrier} to {}", Intervals(reached));
             }
+        }
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = prepared.as_ref().map_or(0, |prepared| prepared.segment_bytes);
+        if let Some(small) = self.small_pages(bytes as usize) {
+            line += &format!("; {small}");
         }
         line
     }

@@ -424,7 +424,7 @@ impl Job {
         let bytes = bytes.min(layout::SEGMENT_STRIDE) as usize;
         let padded = bytes.next_multiple_of(4096).max(4096);
         let mapping = Mapping::new(&self.file, self.board.layout.segment(rank.0), padded)?;
-        if bytes >= 1 << 21 {
+        if bytes >= layout::LARGE_PAGE {
             mapping.advise_huge();
         }
         Ok((View::new(&mapping, 0, padded / 8), bytes))

@@ -82,6 +82,9 @@ pub(crate) const AUXILIARY: usize = 1 << 20;
 /// Distance between the segments of two ranks in the file: the largest segment, 1 TiB.
 pub(crate) const SEGMENT_STRIDE: u64 = 1 << 40;
 
+/// Bytes of a large page, at which segments begin; smaller ones do not ask for any.
+pub(crate) const LARGE_PAGE: usize = 1 << 21;
+
 /// The sizes of a job, checked, and the offsets that follow from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -179,7 +182,7 @@ impl Layout {
 
     /// Byte offset of a rank's segment.
     pub(crate) fn segment(&self, rank: u32) -> u64 {
-        let start = (self.control_bytes() as u64).next_multiple_of(1 << 21);
+        let start = (self.control_bytes() as u64).next_multiple_of(LARGE_PAGE as u64);
         start + u64::from(rank) * SEGMENT_STRIDE
     }
 

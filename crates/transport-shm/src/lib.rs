@@ -27,6 +27,7 @@
 //! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
 //! | `transport`, `reply_path` | the [`Transport`](am_core::Transport) itself and the way back of replies |
 //! | `park`, `bell`, `watch` | sleeping and waking; calling wakers; the death watch |
+//! | `pages` | whether the system gives segments large pages |
 //! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
 //! | `model` | what stands in for the machine when `ring` and `park` are checked with loom |
 //!
@@ -82,6 +83,8 @@ mod lanes;
 mod layout;
 #[cfg(am_loom)]
 mod model;
+#[cfg(not(am_loom))]
+mod pages;
 mod park;
 #[cfg(not(am_loom))]
 mod region;
@@ -94,13 +97,13 @@ mod sys;
 #[cfg(not(am_loom))]
 mod transport;
 #[cfg(not(am_loom))]
-#[cfg(not(am_loom))]
 mod watch;
 
 #[cfg(not(am_loom))]
 pub use {
     config::{JobConfig, JobConfigError},
     job::{Job, JobError, JoinError, JoinOptions},
+    pages::LargePages,
     region::ShmMemory,
     reply_path::ShmSlot,
     transport::Shm,

@@ -52,7 +52,8 @@ fn processes(cli: &Cli) -> ExitCode {
     let options = RunOptions::new().ranks(cli.options.ranks).default_ranks(cli.rank_count()).transport(choice);
     launch::run(options, |job| {
         cli.check(job.ranks()).map_err(|error| RunError::Usage(cli::one_line(&error)))?;
-        let options = JoinOptions::default().segment_bytes(cli.options.segment_bytes(job.ranks(), job.rank().0));
+        let segment_bytes = cli.options.segment_bytes(job.ranks(), job.rank().0);
+        let options = JoinOptions::default().segment_bytes(segment_bytes);
         let carriers: Vec<_> = (0..job.ranks()).map(|rank| job.carrier(Rank(rank))).collect();
         // Where all ranks share memory, the transport that has only that is the fastest.
         let report = if carriers.iter().all(|carrier| *carrier == Carrier::Shm) && cli.backend != Backend::Udp {
@@ -67,6 +68,9 @@ fn processes(cli: &Cli) -> ExitCode {
             let carrier = if carriers.contains(&Carrier::Shm) { cli.backend } else { Backend::Udp };
             rank::run(job.attach(options)?, &cli.options, &name(carrier))?
         };
+        if let Some(small) = job.small_pages(segment_bytes).filter(|_| report.is_some()) {
+            eprintln!("random_access: {small}");
+        }
         conclude(&cli.options, report)
     })
 }
