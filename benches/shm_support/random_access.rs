@@ -23,6 +23,5 @@ pub(crate) fn run(job: &Job, rank: u32, arguments: &[String]) -> Duration {
     let report = rank::run(shm, &cli.options, "shm").expect("the example runs");
     let Some(report) = report else { return Duration::ZERO };
     report.verdict().expect("the updates are right");
-    let report: serde_json::Value = serde_json::from_str(&report.json()).expect("the report is JSON");
-    Duration::from_secs_f64(report["seconds"].as_f64().expect("the report has a time"))
+    report.time()
 }

@@ -1,6 +1,5 @@
 //! Two ranks as threads of this process that talk over loopback, and what they do for a figure.
 
-use super::random_access::{self, Stream, Variant};
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Request, Span, Token};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -21,11 +20,8 @@ const OTHER: Rank = Rank(1);
 #[derive(Debug, Default)]
 pub(crate) struct State {
     replies: u64,
-    go: Option<(u64, Variant)>,
-    finished: u64,
     /// How often this rank was told to pause: rank 0 may go on, and pause again, before this rank has looked.
     pauses: u64,
-    pub(crate) table: Vec<u64>,
 }
 
 /// The handlers of both ranks.
@@ -33,11 +29,7 @@ pub(crate) struct State {
 pub(crate) struct Table {
     ask: Request<u64>,
     note: Request<u64>,
-    go: Request<(u64, u64)>,
-    finished: Request<u64>,
     pause: Request<u64>,
-    pub(crate) update: Request<u64>,
-    pub(crate) updates: Request<()>,
 }
 
 fn table() -> (Handlers<State>, Table) {
@@ -56,29 +48,9 @@ fn table() -> (Handlers<State>, Table) {
     let note = handlers.one_way("note", |state: &mut State, _: Address, value: u64, _: Payload<'_>| {
         state.replies = state.replies.wrapping_add(value);
     });
-    let go = handlers.one_way("go", |state: &mut State, _: Address, (count, kind): (u64, u64), _: Payload<'_>| {
-        state.go = Some((count, if kind == 0 { Variant::Short } else { Variant::Medium }));
-    });
-    let finished =
-        handlers.one_way("finished", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.finished += 1);
     let pause =
         handlers.one_way("pause", |state: &mut State, _: Address, _: u64, _: Payload<'_>| state.pauses += 1);
-    let update = handlers.one_way("update", |state: &mut State, _: Address, value: u64, _: Payload<'_>| {
-        random_access::apply(&mut state.table, value);
-    });
-    let updates = handlers.one_way("updates", |state: &mut State, _: Address, (): (), values: Payload<'_>| {
-        let table = &mut state.table;
-        values.for_each_u64(|value| random_access::apply(table, value));
-    });
-    let table = Table {
-        ask: ask.expect(few),
-        note: note.expect(few),
-        go: go.expect(few),
-        finished: finished.expect(few),
-        pause: pause.expect(few),
-        update: update.expect(few),
-        updates: updates.expect(few),
-    };
+    let table = Table { ask: ask.expect(few), note: note.expect(few), pause: pause.expect(few) };
     (handlers, table)
 }
 
@@ -87,8 +59,8 @@ type Rank0 = Endpoint<Udp, State>;
 fn attach(job: &LocalJob, rank: u32) -> (Rank0, Table) {
     let (handlers, table) = table();
     let transport = job.join(rank).expect("every rank joins once");
-    let state = State { table: vec![0; random_access::WORDS], ..State::default() };
-    let mut endpoint = Endpoint::attach(transport, handlers, state).expect("both ranks have the same table");
+    let mut endpoint =
+        Endpoint::attach(transport, handlers, State::default()).expect("both ranks have the same table");
     endpoint.barrier().expect("both ranks are there");
     (endpoint, table)
 }
@@ -122,22 +94,27 @@ impl Plan {
     pub(crate) fn new(protection: Protection, waiting: WaitMode) -> Self {
         Self { protection, waiting, helper: true, loss: 0 }
     }
+
+    /// The settings of its transports.
+    pub(crate) fn config(self) -> UdpConfig {
+        let mut config = UdpConfig::new([]);
+        config.protocol.protection = self.protection;
+        config.waiting = self.waiting;
+        config.helper = self.helper;
+        config.loss = (self.loss > 0).then_some((self.loss, 7));
+        if !self.helper {
+            // Nobody answers for rank 0 between two samples.
+            config.protocol.silence = Span::from_secs(3600);
+        }
+        config
+    }
 }
 
 impl Crew {
     /// Starts both ranks.
     pub(crate) fn start(plan: Plan) -> Self {
-        let mut config = UdpConfig::new([]);
-        config.protocol.protection = plan.protection;
-        config.waiting = plan.waiting;
-        config.helper = plan.helper;
-        config.loss = (plan.loss > 0).then_some((plan.loss, 7));
-        if !plan.helper {
-            // Nobody answers for rank 0 between two samples.
-            config.protocol.silence = Span::from_secs(3600);
-        }
         let options = LocalOptions::default().segment_bytes(SEGMENT);
-        let job = Arc::new(LocalJob::with(2, options, config).expect("loopback has free ports"));
+        let job = Arc::new(LocalJob::with(2, options, plan.config()).expect("loopback has free ports"));
         let theirs = Arc::clone(&job);
         let (wake, woken) = mpsc::channel();
         let other = thread::spawn(move || serve(&theirs, &woken, plan.helper));
@@ -205,18 +182,6 @@ impl Crew {
         })
     }
 
-    /// RandomAccess: `iterations` updates by each rank, until all are applied everywhere.
-    pub(crate) fn random_access(&mut self, variant: Variant, iterations: u64) -> Duration {
-        self.timed(|endpoint, table, _, _| {
-            let kind = u64::from(variant == Variant::Medium);
-            endpoint.request(OTHER, table.go, (iterations, kind)).expect("rank 1 is there");
-            endpoint.flush();
-            random_access::run(endpoint, &table, variant, &mut Stream::new(0), iterations);
-            endpoint.wait_until(|state| state.finished == 1).expect("rank 1 finishes");
-            endpoint.state_mut().finished = 0;
-        })
-    }
-
     /// Processor time that the whole process takes while both ranks wait, a quarter of a second per iteration.
     pub(crate) fn idle(&mut self, iterations: u64) -> Duration {
         let mut took = Duration::ZERO;
@@ -262,18 +227,11 @@ fn sleep(endpoint: &mut Rank0, woken: &Receiver<()>, helper: bool) -> bool {
 
 /// Rank 1: whenever it is woken, does what it is told until it is told to pause.
 fn serve(job: &LocalJob, woken: &Receiver<()>, helper: bool) {
-    let (mut endpoint, table) = attach(job, 1);
-    let mut stream = Stream::new(1);
+    let (mut endpoint, _) = attach(job, 1);
     let mut served = 0;
     while sleep(&mut endpoint, woken, helper) {
         served += 1;
-        while endpoint.state().pauses < served {
-            endpoint.wait_until(|state| state.pauses >= served || state.go.is_some()).expect("rank 0 is there");
-            if let Some((count, variant)) = endpoint.state_mut().go.take() {
-                random_access::run(&mut endpoint, &table, variant, &mut stream, count);
-                endpoint.request(Rank(0), table.finished, 0).expect("rank 0 waits");
-            }
-        }
+        endpoint.wait_until(|state| state.pauses >= served).expect("rank 0 is there");
         // Rank 0 waits for the news that its last message was handled, which leaves half a millisecond later.
         let _ = endpoint.wait_until_for(Span::from_millis(2), |_| false);
     }

@@ -3,8 +3,7 @@
 
 use super::am::{Crew, LONG, Plan};
 use super::measure::{Bench, Case};
-use super::random_access::Variant;
-use super::raw;
+use super::{random_access, raw};
 use lab::bench::summary::{Bar, Unit};
 use std::cell::RefCell;
 use std::time::Duration;
@@ -33,16 +32,16 @@ pub(crate) fn measure(bench: &mut Bench<'_>) {
     for protection in [Protection::Encrypted, Protection::PlainText, Protection::Unauthenticated] {
         polled(bench, protection);
         adaptive(bench, protection);
+        updates(bench, protection);
     }
     waiting(bench);
     lossy(bench);
 }
 
-/// Shorts of one iteration, Mediums of 8 KB, and updates of each rank. A sample is at least one iteration. The
+/// Shorts of one iteration, and Mediums of 8 KB. A sample is at least one iteration. The
 /// last acknowledgement takes half a millisecond, which a short sample would measure instead of the stream.
 const SHORTS: u64 = 1 << 15;
 const MEDIUMS: u64 = 1 << 9;
-const UPDATES: u64 = 1 << 16;
 
 type Task = fn(&mut Crew, u64) -> Duration;
 
@@ -89,25 +88,20 @@ fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
     let flood: Task = |crew, n| crew.short_flood(n * SHORTS);
     let medium: Task = |crew, n| crew.medium_flood(n * MEDIUMS);
     let long = Crew::long_flood as Task;
-    let short_updates: Task = |crew, n| crew.random_access(Variant::Short, n * UPDATES);
-    let buckets: Task = |crew, n| crew.random_access(Variant::Medium, n * UPDATES);
-    let (rate, bytes, gups) = (Unit::MillionPerSecond, Unit::GigabytesPerSecond, Unit::Gups);
-    let (shorts, updates) = (SHORTS as f64, 2.0 * UPDATES as f64);
+    let (rate, bytes) = (Unit::MillionPerSecond, Unit::GigabytesPerSecond);
+    let shorts = SHORTS as f64;
     let kb8 = (MEDIUMS * (8 << 10)) as f64;
     let long_bytes = LONG as f64;
     let (packets, stream) = (Some(PACKETS), Some(STREAM));
-    let least = |value| Some(Bar::ValueAtLeast(value));
     let ratio = |value| Some(Bar::RatioAtLeast(value));
     match protection {
         Protection::Encrypted => rows(
             bench,
             plan,
             &[
-                Row("short flood, encrypted", rate, shorts, least(6.0), flood, packets),
+                Row("short flood, encrypted", rate, shorts, Some(Bar::ValueAtLeast(6.0)), flood, packets),
                 Row("medium 8 KB flood, encrypted", bytes, kb8, None, medium, stream),
                 Row("long 1 MiB flood, encrypted", bytes, long_bytes, ratio(0.55), long, stream),
-                Row("random access short, encrypted", gups, updates, least(0.01), short_updates, None),
-                Row("random access medium, encrypted", gups, updates, least(0.1), buckets, None),
             ],
         ),
         Protection::PlainText => rows(
@@ -125,10 +119,32 @@ fn adaptive(bench: &mut Bench<'_>, protection: Protection) {
                 Row("short flood, unauthenticated", rate, shorts, ratio(40.0), flood, packets),
                 Row("medium 8 KB flood, unauthenticated", bytes, kb8, None, medium, stream),
                 Row("long 1 MiB flood, unauthenticated", bytes, long_bytes, ratio(0.85), long, stream),
-                Row("random access short, unauthenticated", gups, updates, least(0.01), short_updates, None),
-                Row("random access medium, unauthenticated", gups, updates, least(0.1), buckets, None),
             ],
         ),
+    }
+}
+
+/// RandomAccess, on a table of two ranks of 2^22 words; with a Short for each update an eighth of a run.
+fn updates(bench: &mut Bench<'_>, protection: Protection) {
+    let [short, medium] = match protection {
+        Protection::Encrypted => ["random access short, encrypted", "random access medium, encrypted"],
+        Protection::Unauthenticated => {
+            ["random access short, unauthenticated", "random access medium, unauthenticated"]
+        }
+        Protection::PlainText => return,
+    };
+    let (log2_table, plan) = (if bench.is_test() { 12 } else { 23 }, Plan::new(protection, WaitMode::Adaptive));
+    for (name, variant, share, bar) in [(short, "short", 3, 0.01), (medium, "medium", 0, 0.1)] {
+        let made = 4_u64 << (log2_table - share);
+        let arguments = format!("--log2-table={log2_table} --variant={variant} --updates={made}");
+        bench.measure(Case {
+            name,
+            unit: Unit::Gups,
+            amount: made as f64,
+            bar: Some(Bar::ValueAtLeast(bar)),
+            work: &mut |n| (0..n).map(|_| random_access::run(plan, &arguments)).sum(),
+            baseline: None,
+        });
     }
 }
 

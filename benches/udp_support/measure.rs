@@ -47,6 +47,11 @@ impl<'c> Bench<'c> {
         self.summary
     }
 
+    /// Whether everything is only run once, to see that it works.
+    pub(crate) fn is_test(&self) -> bool {
+        self.command.mode == Mode::Test
+    }
+
     /// Whether any of these figures is wanted.
     pub(crate) fn wants(&self, names: &[&str]) -> bool {
         self.command.mode == Mode::CriterionOnly || names.iter().any(|name| self.command.selects(GROUP, name))
@@ -55,7 +60,7 @@ impl<'c> Bench<'c> {
     /// Measures a case, unless the filter leaves it out.
     pub(crate) fn measure(&mut self, case: Case<'_>) {
         let Case { name, unit, amount, bar, work, baseline } = case;
-        let test = self.command.mode == Mode::Test;
+        let test = self.is_test();
         let probe = || if test { 0.0 } else { raw::ping_pong(false, PROBE).as_secs_f64() / PROBE as f64 * 1e6 };
         if !self.wants(&[name]) {
             return;

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         on("two_hosts_suite_full", 2, |network| suite(network, 4, Profile::Full)).full(),
         on("four_hosts_suite_full", 4, |network| suite(network, 8, Profile::Full)).full(),
         on("four_hosts_random_access", 4, random_access),
+        on("two_hosts_random_access_figures", 2, random_access_figures).full(),
         on("two_hosts_mpirun", 2, mpirun),
         on("two_hosts_mpirun_by_pmix", 2, mpirun_by_pmix),
         on("two_hosts_mpiexec_by_pmi", 2, mpiexec_by_pmi),
@@ -287,20 +288,45 @@ fn suite_with(network: &Network, ranks: u32, profile: Profile, change: impl Fn(L
     check(problems.is_empty(), || format!("{problems}      (AM_CONFORMANCE_SEED={})", plan.seed))
 }
 
-/// The example, as its users start it.
-fn random_access(network: &Network) -> Outcomes {
+/// The example RandomAccess, built with the profile of this test.
+fn random_access_example() -> Result<PathBuf, Box<dyn Error>> {
     let own = env::current_exe()?;
     let profile = own.parent().and_then(Path::parent).ok_or("no <target>/<profile>/deps")?;
     let program = profile.join("examples").join("random_access");
     check(program.exists(), || {
         format!("{} is missing: `cargo build --example random_access` makes it", program.display())
     })?;
+    Ok(program)
+}
+
+/// The example, as its users start it.
+fn random_access(network: &Network) -> Outcomes {
+    let program = random_access_example()?;
     for variant in ["short", "medium"] {
         let play = Play::of(program.clone(), network, "", 4, |hosts| hosts)?;
         let outcome = play
             .with(|launcher| launcher.args(["--variant", variant, "--log2-table", "14", "--json"]))
             .run(|_| Ok(()))?;
         check(outcome.is_success(), || format!("{variant}: {:?}", outcome.ends()))?;
+    }
+    Ok(())
+}
+
+/// The example on two hosts with two ranks each, in turn with four ranks of one host. Its reports are printed, so
+/// that `--alone two_hosts_random_access_figures` shows the rates.
+fn random_access_figures(network: &Network) -> Outcomes {
+    let program = random_access_example()?;
+    for variant in ["short", "medium"] {
+        for turn in 0..6 {
+            let (place, play) = match turn % 2 {
+                0 => ("one host", Play::on_one_host(program.clone(), "", 4)?),
+                _ => ("two hosts", Play::of(program.clone(), network, "", 4, |hosts| hosts)?),
+            };
+            println!("{place}:");
+            let play = play.with(|launcher| launcher.args(["--variant", variant, "--log2-table", "21", "--json"]));
+            let outcome = play.run(|_| Ok(()))?;
+            check(outcome.is_success(), || format!("{place}, {variant}: {:?}", outcome.ends()))?;
+        }
     }
     Ok(())
 }

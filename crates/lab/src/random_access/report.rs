@@ -4,6 +4,7 @@ use super::cli::{Options, name};
 use super::error::RunError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::time::Duration;
 
 /// What one rank measured between the barriers, sent to rank 0 as JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -57,6 +58,10 @@ impl Report {
     }
 
     /// The time of the slowest rank.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds())
+    }
+
     fn seconds(&self) -> f64 {
         self.ranks.iter().map(|report| report.seconds).fold(0.0, f64::max)
     }
