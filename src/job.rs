@@ -270,8 +270,8 @@ impl RankJob {
         self.choice.between(same_host).expect("the choice reaches all ranks, or there would be no job")
     }
 
-    /// Why segments of so many bytes are in small pages of memory, where they share memory and the system refuses them
-    /// large ones, and what to do about it.
+    /// Why segments of so many bytes are in small pages of memory, where they share memory and the system refuses
+    /// them large ones, and what to do about it.
     pub fn small_pages(&self, segment_bytes: usize) -> Option<String> {
         let shared = self.choice.carriers().contains(&Carrier::Shm);
         LargePages::of_system().fallback(segment_bytes).filter(|_| shared)

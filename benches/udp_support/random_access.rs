@@ -1,4 +1,5 @@
-//! Runs the RandomAccess example itself, between two threads over UDP: what is measured is the program that users run.
+//! Runs the RandomAccess example itself, between two threads over UDP: what is measured is the program that users
+//! run.
 
 use super::am::Plan;
 use clap::Parser;

@@ -6,8 +6,8 @@ use std::fmt;
 /// Where the system says what it does when shared memory asks for large pages.
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// What the system does when a segment of 2 MiB or more asks for large pages. A segment that gets none works as well,
-/// but random accesses to much of it are slower.
+/// What the system does when a segment of 2 MiB or more asks for large pages. A segment that gets none works as
+/// well, but random accesses to much of it are slower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LargePages {
@@ -38,7 +38,8 @@ impl LargePages {
         }
     }
 
-    /// What to tell the user of a segment of so many bytes: nothing where it has large pages, or is smaller than one.
+    /// What to tell the user of a segment of so many bytes: nothing where it has large pages, or is smaller than
+    /// one.
     pub fn fallback(&self, segment_bytes: usize) -> Option<String> {
         match self {
             Self::Refused { setting } if segment_bytes >= LARGE_PAGE => {

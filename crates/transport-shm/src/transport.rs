@@ -89,8 +89,8 @@ pub struct Shm {
     /// sends.
     cells: View<Cell>,
     watched: Vec<[u64; 2]>,
-    /// The peers that have a lane which is watched, or had one, in the order in which they got it: whoever is about
-    /// to sleep looks at these alone.
+    /// The peers that have a lane which is watched, or had one, in the order in which they got it: whoever is
+    /// about to sleep looks at these alone.
     partners: Vec<u32>,
     /// The peer whose lanes the next poll looks at first.
     first: usize,

@@ -49,8 +49,8 @@ const INTERVAL: u16 = 100;
 /// others, in ms.
 const REVIEW: u16 = 500;
 
-/// How many times as long a watch waits between two looks in a job of so many endpoints: from 128 on, all watches of a
-/// job together look as often as those of 64 do, up to sixteen times.
+/// How many times as long a watch waits between two looks in a job of so many endpoints: from 128 on, all watches
+/// of a job together look about as often as those of 64 do, up to sixteen times.
 fn slower(endpoints: usize) -> u16 {
     (endpoints / 64).clamp(1, 16) as u16
 }

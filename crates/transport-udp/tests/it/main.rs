@@ -11,6 +11,7 @@ mod fuzz_flood;
 mod fuzz_seeds;
 mod liveness;
 mod patience;
+mod picture;
 mod recovery;
 mod security;
 mod simulated;

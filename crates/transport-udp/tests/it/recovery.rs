@@ -2,7 +2,7 @@
 //! gated.
 //!
 //! `cargo test --release -p active-messages-udp --test it recovery -- --nocapture --include-ignored` prints the
-//! table.
+//! table and draws `docs/udp-losses.svg`.
 
 use crate::common::{World, config, words};
 use am_conformance::CountingSink;
@@ -30,8 +30,8 @@ const WAYS: [Way; 3] = [
     Way { name: "far", delay: Span::from_millis(5), bandwidth: 125_000_000, limit: 1452 },
 ];
 
-/// What some Longs of 1 MiB took, each acknowledged before the next, and what was counted at their sender.
-fn longs(way: Way, loss: u32, seed: u64, count: u64) -> (Vec<Span>, Counters) {
+/// Two endpoints at the ends of a way without losses, which know how large their datagrams may be.
+fn connected(way: Way, seed: u64) -> Network {
     let machines = (0..2).map(|me| {
         let mut config = config(2, me, u64::from(me));
         config.datagram_limit = way.limit;
@@ -39,21 +39,56 @@ fn longs(way: Way, loss: u32, seed: u64, count: u64) -> (Vec<Span>, Counters) {
     });
     let mut net = Network::new(seed, machines.collect());
     net.each_link(|_, _, link| (link.delay, link.bandwidth) = (way.delay, way.bandwidth));
-    let (from, to) = (Peer(0), Peer(1));
+    let now = net.now();
+    net.machine(FROM).unwrap().connect(now, TO);
+    while net.machine(FROM).unwrap().datagram_size(TO) != Some(way.limit) {
+        step(&mut net, &mut CountingSink(0));
+    }
+    net
+}
+
+const FROM: Peer = Peer(0);
+const TO: Peer = Peer(1);
+
+/// Goes on to what happens next; both endpoints take what has come.
+fn step(net: &mut Network, taken: &mut CountingSink) {
+    let now = net.now();
+    for peer in [FROM, TO] {
+        net.machine(peer).unwrap().poll(now, 1000, taken);
+    }
+    net.step(now + Span::from_millis(10));
+}
+
+/// What some Shorts took from their request to their delivery, a millisecond after the one before was delivered.
+fn shorts(way: Way, loss: u32, seed: u64, count: u64) -> Vec<Span> {
+    let (mut net, mut taken) = (connected(way, seed), CountingSink(0));
+    net.each_link(|_, _, link| link.loss = loss);
+    let mut one = |_| {
+        let (began, before) = (net.now(), taken.0);
+        net.machine(FROM).unwrap().request(began, TO, HEAD, &words(0), None).unwrap();
+        while taken.0 == before {
+            let limit = net.now() + Span::from_millis(10);
+            net.step(limit);
+            let now = net.now();
+            net.machine(TO).unwrap().poll(now, 1000, &mut taken);
+        }
+        let (took, pause) = (net.now() - began, net.now() + Span::from_millis(1));
+        while net.now() < pause {
+            let now = net.now();
+            net.machine(TO).unwrap().poll(now, 1000, &mut taken);
+            net.step(pause);
+        }
+        took
+    };
+    (0..count).map(&mut one).collect()
+}
+
+/// What some Longs of 1 MiB took, each acknowledged before the next, and what was counted at their sender.
+fn longs(way: Way, loss: u32, seed: u64, count: u64) -> (Vec<Span>, Counters) {
+    let (mut net, from, to) = (connected(way, seed), FROM, TO);
     let payload = vec![5; MIB];
     let mut taken = CountingSink(0);
-    let mut step = |net: &mut Network| {
-        let now = net.now();
-        for peer in [from, to] {
-            net.machine(peer).unwrap().poll(now, 1000, &mut taken);
-        }
-        net.step(now + Span::from_millis(10));
-    };
-    let now = net.now();
-    net.machine(from).unwrap().connect(now, to);
-    while net.machine(from).unwrap().datagram_size(to) != Some(way.limit) {
-        step(&mut net);
-    }
+    let mut step = |net: &mut Network| step(net, &mut taken);
     let mut took = Vec::new();
     for number in 0..count + 4 {
         if number == 4 {
@@ -148,19 +183,36 @@ fn chance_makes_no_path_narrower() {
     assert!(fifth < 2 * none, "{fifth} instead of {none} datagrams");
 }
 
+/// The losses of the table in thousandths.
+const LOSSES: [u32; 6] = [0, 10, 50, 100, 200, 300];
+
 #[test]
 #[ignore = "prints the whole table"]
 fn full_table() {
     println!("Long 1 MiB one by one, mean and longest in us (share of the rate without loss), timeouts, lost");
+    println!("a Short a millisecond after the one before, mean and longest in us");
+    let (mut rates, mut times) = (Vec::new(), Vec::new());
     for way in WAYS {
         let (best, ..) = sweep(way, 0, 1, 20);
-        for loss in [0, 10, 50, 100, 200, 300] {
+        let [mut rate, mut time] = [Vec::new(), Vec::new()];
+        for loss in LOSSES {
             let (mean, most, [timeouts, lost, sent]) = sweep(way, loss, 10, 20);
             let (percent, share) = (f64::from(loss) / 10.0, best / mean);
+            let short: Vec<f64> = (0..10).flat_map(|seed| shorts(way, loss, seed, 100)).map(micros).collect();
+            let (each, worst) =
+                (short.iter().sum::<f64>() / short.len() as f64, short.iter().copied().fold(0.0, f64::max));
             println!(
-                "{:<9} {percent:>4.1} %: {mean:>10.0} {most:>10.0} ({share:.2}) {timeouts:>6} {lost:>7} of {sent}",
+                "{:<9} {percent:>4.1} %: {mean:>10.0} {most:>10.0} ({share:.2}) {timeouts:>6} {lost:>7} of {sent}\
+                 ; Short {each:.0} {worst:.0}",
                 way.name
             );
+            rate.push((percent, MIB as f64 / mean));
+            time.push((percent, each));
         }
+        rates.push((way.name, rate));
+        times.push((way.name, time));
     }
+    let panels = [("Longs of 1 MiB, MB/s", rates), ("mean time of a Short, us", times)];
+    let picture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/udp-losses.svg");
+    std::fs::write(picture, super::picture::lines("share of datagrams lost, %", 30.0, &panels)).unwrap();
 }
