@@ -63,8 +63,8 @@ pub struct Calls<W> {
     more: bool,
     /// Counts what may have ended calls.
     events: u64,
-    /// The future that the endpoint runs, if it does: what wakes it while the endpoint polls need not ring, since it
-    /// is looked at before the endpoint sleeps.
+    /// The future that the endpoint runs, if it does: what wakes it while the endpoint polls need not ring, since
+    /// it is looked at before the endpoint sleeps.
     root: Option<Arc<Root>>,
     /// Whether peers owe answers, or are owed some.
     watch: bool,
