@@ -4,7 +4,7 @@ use super::engine::{Buffers, Engine, Members};
 use super::error::{CollectiveError, Failure};
 use super::{Collectives, with_engine, with_post};
 use am_core::transport::Loan;
-use am_core::{Endpoint, HasLayer, LossCause, PeerStatus, Transport, WaitError, WaitReason};
+use am_core::{Address, Endpoint, HasLayer, LossCause, PeerStatus, Transport, WaitError, WaitReason};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -236,20 +236,28 @@ fn wait_carrying<T: Transport, S: HasLayer<Collectives>>(
         steps = steps.wrapping_add(1);
         // Asking for the status of many peers may cost more than a step. If the one that is idled for has not
         // left, something comes of it.
+        let (mut first, mut most) = (endpoint.layer::<Collectives>().engine().first_waited_for(id), 0);
         if steps.is_multiple_of(LOOKS) {
-            look_for_leavers(endpoint, id, usize::MAX);
+            most = usize::MAX;
         } else if std::mem::replace(&mut idles, endpoint.idles()) != idles {
-            look_for_leavers(endpoint, id, 1);
+            most = usize::from(first.is_some_and(|first| has_left(endpoint, first)));
         }
-        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
+        if most != 0 {
+            look_for_leavers(endpoint, id, most);
+            first = endpoint.layer::<Collectives>().engine().first_waited_for(id);
+        }
         // What was found may have ended the operation, and nothing else may come.
-        if engine.is_done(id) {
+        if endpoint.layer_unscheduled::<Collectives>().engine().is_done(id) {
             return Ok(ControlFlow::Break(()));
         }
-        let first = engine.waits_for(id).and_then(|(_, mut waited)| waited.next());
         let first = first.and_then(|first| endpoint.shape().peer(first));
         Ok(ControlFlow::Continue(first.map_or(WaitReason::Message, WaitReason::Collective)))
     })
+}
+
+/// Whether a member has left by itself.
+fn has_left<T: Transport, S>(endpoint: &Endpoint<T, S>, member: Address) -> bool {
+    endpoint.status(member) == Some(PeerStatus::Finished)
 }
 
 /// Lets teams fail whose members are newly lost.
@@ -282,8 +290,7 @@ fn look_for_leavers<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpo
     let mut served = false;
     loop {
         let Some((context, waited)) = endpoint.layer::<Collectives>().engine().waits_for(id) else { return };
-        let left = |address: &am_core::Address| endpoint.status(*address) == Some(PeerStatus::Finished);
-        let Some(gone) = waited.take(most).find(left) else { return };
+        let Some(gone) = waited.take(most).find(|member| has_left(endpoint, *member)) else { return };
         if std::mem::replace(&mut served, true) {
             let failure = Failure::Lost { rank: gone.rank, cause: LossCause::Left };
             with_engine(endpoint, |engine| engine.fail_team(context, failure));

@@ -576,11 +576,7 @@ impl Engine {
     /// The members that an operation waits for right now, those first to which it could not send all of a message,
     /// and its team.
     pub(crate) fn waits_for(&self, id: u64) -> Option<(u32, impl Iterator<Item = Address>)> {
-        let instance = &self.instances[self.place(id)?];
-        if !(instance.begun || instance.direct) || instance.outcome.is_some() {
-            return None;
-        }
-        let context = &self.contexts[self.context_index(instance.context)?];
+        let (context, instance) = self.waiting_instance(id)?;
         let members = &*context.members;
         let directly = instance.direct.then(|| context.missing(id as u32));
         let by_messages = (!instance.direct).then(|| self.awaited_messages(instance));
@@ -588,11 +584,34 @@ impl Engine {
         Some((instance.context, waited.map(|member| members.address(member))))
     }
 
+    /// The first of those that an operation [waits for](Self::waits_for): asked for before each time that a member
+    /// goes idle.
+    pub(crate) fn first_waited_for(&self, id: u64) -> Option<Address> {
+        let (context, instance) = self.waiting_instance(id)?;
+        let first = if instance.direct {
+            context.missing(id as u32).next()
+        } else {
+            self.awaited_messages(instance).next()
+        };
+        Some(context.members.address(first?))
+    }
+
+    /// An operation that has begun and not ended, with its team.
+    fn waiting_instance(&self, id: u64) -> Option<(&Context, &Instance)> {
+        let instance = &self.instances[self.place(id)?];
+        if !(instance.begun || instance.direct) || instance.outcome.is_some() {
+            return None;
+        }
+        Some((&self.contexts[self.context_index(instance.context)?], instance))
+    }
+
     fn awaited_messages<'i>(&self, instance: &'i Instance) -> impl Iterator<Item = u32> + use<'i> {
         let round = instance.schedule.round(instance.round);
         let receives = round.receives.iter().zip(&instance.receives).filter(|(_, incoming)| !incoming.done);
+        // Mostly all has been sent, and what it was need not be looked at.
+        let unsent = if instance.sends_left == 0 { &[] } else { round.sends };
         let sends = move |blocked: bool| {
-            let sends = round.sends.iter().zip(&instance.sends);
+            let sends = unsent.iter().zip(&instance.sends);
             let open = sends.filter(move |(_, out)| !out.done && out.granted.is_some() == blocked);
             open.map(|(send, _)| send.to)
         };
