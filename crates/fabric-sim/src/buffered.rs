@@ -226,7 +226,7 @@ impl Buffered {
     pub(crate) fn of(plan: Plan, buffers: Buffers) -> Result<Self, ConfigError> {
         if !plan.network.algorithm.keeps_order() || plan.network.algorithm == Algorithm::UpDown {
             let limit = "default, dimension_order or minimal where buffers are finite";
-            return Err(ConfigError::range("routing.algorithm", format!("{:?}", plan.network.algorithm), limit));
+            return Err(ConfigError::range("routing.algorithm", plan.network.algorithm.name(), limit));
         }
         let (network, costs) = (plan.network, plan.costs);
         if buffers.channel_bytes <= costs.header {

@@ -278,7 +278,8 @@ impl Faults {
                 pairs.flat_map(|(from, to)| network.between(from, to)).collect()
             };
             if some.is_empty() {
-                let found = format!("from {:?} to {:?}", special.from, special.to);
+                let end = |end: Option<u32>| end.map_or_else(|| "any".to_owned(), |end| end.to_string());
+                let found = format!("from {} to {}", end(special.from), end(special.to));
                 return Err(ConfigError::range(format!("faults.{field}"), found, "between neighbours"));
             }
             let loss = special.loss.map(|loss| threshold(loss, &format!("{field}.loss"))).transpose()?;
@@ -419,7 +420,7 @@ mod tests {
         assert!(link_rules.iter().all(|link| link.mtu == 1500));
         let nowhere = Faults { links: vec![LinkFaults { to: Some(9), ..all }], ..Faults::default() };
         assert!(
-            nowhere.link_rules(&network).unwrap_err().to_string().starts_with("faults.links[0] is from None to")
+            nowhere.link_rules(&network).unwrap_err().to_string().starts_with("faults.links[0] is from any to")
         );
     }
 

@@ -59,7 +59,8 @@ pub enum Algorithm {
 const USUAL: u32 = 16;
 
 impl Algorithm {
-    fn name(self) -> &'static str {
+    /// As files spell it.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::DimensionOrder => "dimension_order",

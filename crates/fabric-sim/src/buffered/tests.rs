@@ -233,7 +233,7 @@ fn what_cannot_be_is_refused() {
     let adaptive = refused(|config| config.routing.algorithm = Algorithm::Adaptive, turns(1));
     assert_eq!(
         adaptive,
-        "routing.algorithm is Adaptive, but must be default, dimension_order or minimal where buffers are finite"
+        "routing.algorithm is adaptive, but must be default, dimension_order or minimal where buffers are finite"
     );
     let small = Buffers { channel_bytes: 8, ..turns(1) };
     let header = refused(|config| config.nic.header_bytes = 8, small);

@@ -150,7 +150,7 @@ fn files_choose_the_model() {
             "faults = { drawn = [{ count = 1, within_ns = 9, kind = { link_flap = { down_ns = 3 } } }] }",
             "faults.drawn",
         ),
-        ("routing = { algorithm = 'adaptive' }", "routing.algorithm is Adaptive, but must be default"),
+        ("routing = { algorithm = 'adaptive' }", "routing.algorithm is adaptive, but must be default"),
         ("nic = { packet_bytes = 5000 }", "buffers.channel_bytes is 4096, but must be at least 5000, a packet"),
         (
             "nic = { header_bytes = 4096 }",
