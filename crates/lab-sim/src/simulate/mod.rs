@@ -94,7 +94,7 @@ fn simulate(cli: &Cli) -> Result<(), Failure> {
 
 fn measured(cli: &Cli, machine: &MachineConfig, measure: Measure, pair: (u32, u32)) -> Result<Output, Failure> {
     let mut output = Output::of_pair(machine, measure, pair);
-    let runs = sweep(&cli.sizes()?, cli.jobs(), |&bytes, last| {
+    let runs = sweep(machine, &cli.sizes()?, cli.jobs(), |machine, &bytes, last| {
         let (value, report) = match measure {
             Measure::Latency => pair::latency(machine, pair, bytes)?,
             Measure::Bandwidth | Measure::Rate => pair::stream(machine, pair, bytes, cli.messages())?,
@@ -122,7 +122,7 @@ fn measured(cli: &Cli, machine: &MachineConfig, measure: Measure, pair: (u32, u3
 fn traffic(cli: &Cli, machine: &MachineConfig, traffic: &Traffic) -> Result<Output, Failure> {
     traffic.pattern.check(machine.ranks)?;
     let mut output = Output::of_traffic(machine, traffic, cli.sweeps_load());
-    let runs = sweep(&cli.loads()?, cli.jobs(), |&(bytes, load), last| {
+    let runs = sweep(machine, &cli.loads()?, cli.jobs(), |machine, &(bytes, load), last| {
         let (point, report) = traffic::run(machine, traffic, bytes, load)?;
         Ok((point.row(bytes, load), last.then(|| (point, Remains::of(report)))))
     })?;
