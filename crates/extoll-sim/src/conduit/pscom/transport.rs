@@ -97,7 +97,7 @@ pub struct Pscom<'a> {
     faulty: FaultyPeers,
     bare_given: u64,
     fetches: u64,
-    /// Whether room has come since the last refusal.
+    /// Whether room has come since the last refusal, or a peer may be asked again: a wait goes on.
     room: bool,
     /// Whether the last poll ended for want of steps, so that more can be done at once and nobody will say so.
     cut_short: bool,
@@ -305,6 +305,8 @@ impl<'a> Pscom<'a> {
             Kind::Tell => self.engine.pool().give(body),
             Kind::Answer => {
                 self.peer(from).account.answered();
+                // The answer may be older than the last requests: whoever waits for these asks again.
+                self.room = true;
                 self.engine.pool().give(body);
             }
             _ => self.inbox.push_back(Delivery { from, frame, at, body }),

@@ -1,7 +1,7 @@
 //! The suite over active messages on pscom, with both plugins.
 
 use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
-use am_conformance::{Draw, sim_suite};
+use am_conformance::{Draw, run_simulated_case, sim_suite};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Token};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Padding, PairOverride, Plugin, PscomConfig};
@@ -114,4 +114,10 @@ fn a_stopped_node_is_a_lost_rank() {
             assert!(replies > 10, "{plugin}: {replies} replies before the end");
         }
     }
+}
+
+/// In this job a lost packet delays an answer until its asker has sent another request: the asker asks again.
+#[test]
+fn a_late_answer_does_not_end_the_asking() {
+    run_simulated_case::<Pscom>("collectives-refusals", 5, 2626);
 }
