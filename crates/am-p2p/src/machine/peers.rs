@@ -138,7 +138,12 @@ impl Log {
     pub(super) fn since(&self, from: u32, next: u32) -> impl Iterator<Item = &Logged> + Clone {
         let count = next.wrapping_sub(from).min(self.len);
         let mask = self.places.len().wrapping_sub(1);
-        (0..count).rev().map(move |back| &self.places[next.wrapping_sub(back + 1) as usize & mask])
+        (0..count).rev().filter_map(move |back| {
+            // There are fewer where the messages that the peer may not have seen went in other communicators.
+            let (number, sent) = (next.wrapping_sub(back + 1), &self.places);
+            let sent = &sent[number as usize & mask];
+            (sent.sequence == number).then_some(sent)
+        })
     }
 
     pub(super) fn clear(&mut self) {
@@ -210,4 +215,21 @@ pub(crate) struct Context {
     pub(super) members: Option<Vec<u32>>,
     /// Collective operations that this rank has begun.
     pub(super) operations: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log holds no message that was never sent, however many its peer may not have seen in all.
+    #[test]
+    fn logs_hold_what_was_sent() {
+        let mut log = Log::default();
+        for sequence in 0..3 {
+            log.push(Logged { sequence, tag: 1, send: None }, 7 + sequence);
+            let all: Vec<u32> = log.since(0u32.wrapping_sub(5), sequence + 1).map(|sent| sent.sequence).collect();
+            assert_eq!(all, (0..=sequence).collect::<Vec<_>>());
+        }
+        assert_eq!(log.since(1, 3).count(), 2);
+    }
 }
