@@ -8,10 +8,11 @@
 use crate::cases::Threaded;
 use am_core::address::Shape;
 use am_core::transport::{
-    Arrival, Body, Completion, CreditSnapshot, Departure, Limits, Membership, NativeOneSided, Notify, Owed,
-    PeerStatus, PendingKey, Refused, ReplyPath, RequestHeader, Sink, Slot, WaitReason, Waiting,
+    Arrival, Body, Completion, CreditSnapshot, Departure, Lent, LentFault, Limits, Membership, NativeOneSided,
+    Notify, Owed, PeerStatus, PendingKey, Refused, ReplyPath, RequestHeader, Sink, Slot, WaitReason, Waiting,
 };
-use am_core::{AnyMemory, Instant, Memory, Payload, PayloadWriter, Peer, Rank, Segment, Span, Transport, Words};
+use am_core::{AnyMemory, Instant, Memory, Payload, PayloadWriter, Peer, Rank, Segment};
+use am_core::{SegmentError, Span, Transport, Words};
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,14 +82,18 @@ pub(crate) trait Carrier {
     fn slot(&mut self, to: Peer, head: RequestHeader, args: &Words, len: usize) -> ErasedSlot<'_>;
     fn control(&mut self, to: Peer, args: &Words, payload: &[u8]) -> Result<(), Refused>;
     fn poll(&mut self, budget: usize, sink: &mut dyn Sink) -> usize;
+    fn promising(&mut self) -> bool;
     fn round(&self) -> u32;
     /// Calls `reply` once.
     fn answer(&mut self, key: PendingKey, reply: &mut dyn FnMut(&mut dyn ReplyPath));
     fn flush(&mut self);
     fn quiet(&mut self) -> bool;
     fn segment(&self) -> &Segment<Self::Memory>;
+    fn placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError>;
     fn segment_len(&self, rank: Rank) -> u64;
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>>;
+    fn reads(&mut self, of: Peer) -> bool;
+    fn read(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>>;
     fn native(&mut self, to: Peer) -> Option<(&mut dyn NativeOneSided, Peer)>;
     fn credits(&self, peer: Peer) -> CreditSnapshot;
@@ -153,6 +158,10 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         self.transport.poll(budget, &mut ErasedSink(sink))
     }
 
+    fn promising(&mut self) -> bool {
+        self.transport.may_deliver()
+    }
+
     fn round(&self) -> u32 {
         self.transport.polls_per_sweep()
     }
@@ -173,6 +182,10 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         &self.segment
     }
 
+    fn placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        self.transport.read_placed(offset, out)
+    }
+
     fn segment_len(&self, rank: Rank) -> u64 {
         self.transport.segment_len(rank)
     }
@@ -181,6 +194,14 @@ impl<T: Transport, M: Memory + Clone> Carrier for Adapter<T, M> {
         let segment = self.transport.remote_segment(rank)?;
         let cell = self.remote.get(rank.0 as usize)?;
         Some(cell.get_or_init(|| Segment::new((self.erase)(segment.memory()), segment.len())))
+    }
+
+    fn reads(&mut self, of: Peer) -> bool {
+        self.transport.reads_lent(of)
+    }
+
+    fn read(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.transport.read_lent(of, lent, at, out)
     }
 
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
@@ -355,6 +376,10 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
         self.0.poll(budget, sink)
     }
 
+    fn may_deliver(&mut self) -> bool {
+        self.0.promising()
+    }
+
     fn polls_per_sweep(&self) -> u32 {
         self.0.round()
     }
@@ -377,12 +402,24 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
         self.0.segment()
     }
 
+    fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+        self.0.placed(offset, out)
+    }
+
     fn segment_len(&self, rank: Rank) -> u64 {
         self.0.segment_len(rank)
     }
 
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<C::Memory>> {
         self.0.remote_segment(rank)
+    }
+
+    fn reads_lent(&mut self, of: Peer) -> bool {
+        self.0.reads(of)
+    }
+
+    fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        self.0.read(of, lent, at, out)
     }
 
     fn auxiliary(&self, of: Peer) -> Option<Segment<AnyMemory>> {
@@ -403,5 +440,71 @@ impl<C: Carrier + ?Sized> Transport for Erased<C> {
 
     fn bare_credits(&self) -> u64 {
         self.0.bare_credits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use am_core::loopback::{Loopback, LoopbackConfig, network};
+
+    /// A transport that changes what others leave as it is.
+    struct Unusual {
+        inner: Loopback,
+    }
+
+    impl Membership for Unusual {
+        am_core::forward!(inner: local_peer, shape, losses, status, is_fork, depart);
+    }
+
+    impl Waiting for Unusual {
+        am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
+    }
+
+    impl Transport for Unusual {
+        type Memory = <Loopback as Transport>::Memory;
+        type Room = <Loopback as Transport>::Room;
+        type Slot<'a>
+            = <Loopback as Transport>::Slot<'a>
+        where
+            Self: 'a;
+        am_core::forward!(inner:
+            limits, send, reserve, slot, control, poll, reply_detached, flush, is_quiescent, segment, segment_len,
+            remote_segment, auxiliary, native, credits, owed, bare_credits,
+        );
+
+        fn may_deliver(&mut self) -> bool {
+            false
+        }
+
+        fn polls_per_sweep(&self) -> u32 {
+            7
+        }
+
+        fn read_placed(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
+            out.fill(offset as u8);
+            Ok(())
+        }
+
+        fn reads_lent(&mut self, of: Peer) -> bool {
+            of == Peer(0)
+        }
+
+        fn read_lent(&mut self, _: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+            out.fill((lent.address + at) as u8);
+            Ok(())
+        }
+    }
+
+    /// What transports may do in another way than most is theirs here, too.
+    #[test]
+    fn nothing_is_swallowed() {
+        let inner = network(1, LoopbackConfig::default()).into_iter().next().expect("there is a rank");
+        let mut erased = Local::new(Unusual { inner });
+        assert_eq!((erased.may_deliver(), erased.polls_per_sweep()), (false, 7));
+        assert_eq!((erased.reads_lent(Peer(0)), erased.reads_lent(Peer(1))), (true, false));
+        let mut bytes = [0; 2];
+        assert_eq!((erased.read_placed(3, &mut bytes), bytes), (Ok(()), [3; 2]));
+        assert_eq!((erased.read_lent(Peer(0), &Lent::new(4, 0, 0), 5, &mut bytes), bytes), (Ok(()), [9; 2]));
     }
 }

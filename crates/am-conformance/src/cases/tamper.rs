@@ -39,7 +39,7 @@ impl<T: Transport> Transport for Tamper<T> {
         Self: 'a;
     am_core::forward!(inner:
         may_deliver, limits, control, poll, reply_detached, flush, is_quiescent, polls_per_sweep, segment,
-        segment_len, remote_segment, auxiliary, native, credits, owed, bare_credits,
+        segment_len, remote_segment, reads_lent, read_lent, auxiliary, native, credits, owed, bare_credits,
     );
     fn send(&mut self, to: Peer, head: RequestHeader, args: &Words, body: Body<'_>) -> Result<(), Refused> {
         let head = self.head(head);
