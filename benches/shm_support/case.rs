@@ -8,6 +8,7 @@ use super::calls::CallTask;
 use super::crew::Crew;
 use super::far::FarTask;
 use super::far_calls::FarCallTask;
+use super::far_p2p::FarP2pTask;
 use super::p2p::P2pTask;
 use super::pgas::PgasTask;
 use super::raw::RawTask;
@@ -28,6 +29,8 @@ pub(crate) enum Work {
     Far(FarTask),
     /// The same with calls.
     FarCalls(FarCallTask),
+    /// The same with two-sided messages.
+    FarP2p(FarP2pTask),
     /// One whole run of the RandomAccess example with these arguments, from barrier to barrier.
     Example(Vec<String>),
 }
@@ -43,6 +46,7 @@ impl Work {
             }
             Self::Far(task) => task.run(iterations),
             Self::FarCalls(task) => task.run(iterations),
+            Self::FarP2p(task) => task.run(iterations),
             Self::Example(arguments) => crew.run_random_access(arguments) * iterations as u32,
         }
     }
@@ -75,6 +79,12 @@ impl From<FarTask> for Work {
 impl From<FarCallTask> for Work {
     fn from(task: FarCallTask) -> Self {
         Self::FarCalls(task)
+    }
+}
+
+impl From<FarP2pTask> for Work {
+    fn from(task: FarP2pTask) -> Self {
+        Self::FarP2p(task)
     }
 }
 

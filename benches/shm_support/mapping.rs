@@ -105,6 +105,25 @@ impl Shared {
         unsafe { std::ptr::copy_nonoverlapping(start, target.as_mut_ptr(), target.len()) }
     }
 
+    /// Copies from byte `from` of the mapping to byte `to` of it.
+    ///
+    /// The caller's protocol keeps every writer off both ranges meanwhile, and every reader off the second.
+    ///
+    /// # Panics
+    /// If a range is not inside the mapping, they overlap, or one does not begin at a multiple of 64.
+    pub(crate) fn copy_within(&self, from: usize, to: usize, bytes: usize) {
+        self.check(from, bytes);
+        self.check(to, bytes);
+        assert!(from.abs_diff(to) >= bytes, "{bytes} bytes at {from} and {to} overlap");
+        // SAFETY: `check` holds the offset inside the mapping.
+        let source = unsafe { self.map.as_mut_ptr().add(from) };
+        // SAFETY: as above.
+        let target = unsafe { self.map.as_mut_ptr().add(to) };
+        // SAFETY: both ranges are mapped and do not overlap, and the baselines pass them to and fro with Release
+        // and Acquire, so that no other process writes the first or touches the second now.
+        unsafe { std::ptr::copy_nonoverlapping(source.cast_const(), target, bytes) }
+    }
+
     fn check(&self, offset: usize, bytes: usize) {
         let end = offset.checked_add(bytes).expect("range fits the address space");
         assert!(end <= self.map.len(), "bytes {offset}..{end} exceed the mapping of {} bytes", self.map.len());

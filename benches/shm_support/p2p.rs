@@ -44,6 +44,16 @@ pub(crate) enum P2pTask {
         /// How long ones travel.
         way: Way,
     },
+    /// The same, where those there and those back go in communicators of their own.
+    Apart {
+        /// Bytes of each.
+        bytes: usize,
+    },
+    /// What has come is sent back.
+    Echo {
+        /// Bytes of it.
+        bytes: usize,
+    },
     /// Messages one way, an answer for each window of them.
     Flood {
         /// Bytes of each.
@@ -80,6 +90,8 @@ pub(crate) enum Operation {
 pub(crate) struct P2pRank {
     endpoint: Endpoint<Shm, P2p>,
     world: Communicator,
+    /// Of all ranks, too.
+    copy: Communicator,
     out: Vec<u8>,
     into: Vec<u8>,
     posted: Vec<ReceiveRequest<u8>>,
@@ -95,8 +107,9 @@ impl P2pRank {
         let p2p = P2p::register(&mut handlers).expect("the names differ");
         let mut endpoint = Endpoint::attach(shm, handlers, p2p).expect("all ranks run this program");
         let world = Communicator::world(&mut endpoint).expect("nobody is lost");
+        let copy = world.duplicate(&mut endpoint).expect("nobody is lost");
         let (out, into) = (vec![1; LARGEST], vec![0; LARGEST]);
-        Self { endpoint, world, out, into, posted: Vec::new(), way: Way::Elided }
+        Self { endpoint, world, copy, out, into, posted: Vec::new(), way: Way::Elided }
     }
 
     /// Leaves without a word to the others, who are leaving too.
@@ -113,6 +126,8 @@ impl P2pRank {
         let start = Instant::now();
         match task {
             P2pTask::PingPong { bytes, .. } => self.ping_pong(bytes, iterations),
+            P2pTask::Apart { bytes } => self.apart(bytes, iterations),
+            P2pTask::Echo { bytes } => self.echo(bytes, iterations),
             P2pTask::Flood { bytes } => self.flood(bytes, iterations),
             P2pTask::Posted { .. } => self.ping_pong(8, iterations),
             P2pTask::Collective { operation, two_sided } => {
@@ -150,6 +165,34 @@ impl P2pRank {
             } else {
                 world.receive_into(endpoint, other, 1, into).expect("the other sends");
                 world.send(endpoint, other, 1, out).expect("the other serves");
+            }
+        }
+    }
+
+    fn apart(&mut self, bytes: usize, trips: u64) {
+        let Self { endpoint, world, copy, out, into, .. } = self;
+        let (other, out, into) = (1 - world.rank(), &out[..bytes], &mut into[..bytes]);
+        for _ in 0..trips {
+            if other == 1 {
+                world.send(endpoint, other, 1, out).expect("the other serves");
+                copy.receive_into(endpoint, other, 1, into).expect("the other answers");
+            } else {
+                world.receive_into(endpoint, other, 1, into).expect("the other sends");
+                copy.send(endpoint, other, 1, out).expect("the other serves");
+            }
+        }
+    }
+
+    fn echo(&mut self, bytes: usize, trips: u64) {
+        let Self { endpoint, world, into, .. } = self;
+        let (other, into) = (1 - world.rank(), &mut into[..bytes]);
+        for _ in 0..trips {
+            if other == 1 {
+                world.send(endpoint, other, 1, into).expect("the other serves");
+                world.receive_into(endpoint, other, 1, into).expect("the other answers");
+            } else {
+                world.receive_into(endpoint, other, 1, into).expect("the other sends");
+                world.send(endpoint, other, 1, into).expect("the other serves");
             }
         }
     }

@@ -7,6 +7,7 @@ use lab::bench::summary::{Bar, Summary, Unit};
 
 use super::am::AmTask;
 use super::case::Case;
+use super::far_p2p::FarP2pTask;
 use super::p2p::{Operation, P2pTask, Way};
 use super::raw::RawTask;
 
@@ -23,6 +24,12 @@ pub(crate) fn pair() -> Vec<Case> {
         let moved =
             Case::new(name, Unit::GigabytesPerSecond, P2pTask::PingPong { bytes, way }, 2.0 * bytes as f64);
         moved.beside("memcpy", copy, bytes as f64)
+    };
+    // The same bytes there and back, so that each side reads what the other has just written.
+    let fresh = |name: &str, bytes: usize| {
+        let (task, moved) = (P2pTask::Echo { bytes }, 2.0 * bytes as f64);
+        let copy = RawTask::Echo { bytes };
+        Case::new(name, Unit::GigabytesPerSecond, task, moved).beside("memcpy, there and back", copy, moved)
     };
     let posted = |name: &str, receives| {
         let alone = P2pTask::PingPong { bytes: 8, way: Way::Elided };
@@ -41,11 +48,15 @@ pub(crate) fn pair() -> Vec<Case> {
         short(trip("8 B ping-pong", 8, Way::Elided)).bar(Bar::RatioAtMost(1.35)),
         short(trip("1 KB ping-pong", KIB, Way::Elided)),
         short(trip("8 KB ping-pong", 8 * KIB, Way::Elided)),
+        Case::new("8 B ping-pong, a communicator each way", Unit::Microseconds, P2pTask::Apart { bytes: 8 }, 1.0)
+            .beside("in one", P2pTask::PingPong { bytes: 8, way: Way::Elided }, 1.0),
         Case::new("8 B message rate", Unit::MillionPerSecond, P2pTask::Flood { bytes: 8 }, 1.0)
             .beside("short flood", AmTask::ShortFlood, 1.0)
             .bar(Bar::ValueAtLeast(25.0)),
         bulk("64 KB ping-pong", 64 * KIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
         bulk("1 MiB ping-pong", MIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
+        fresh("64 KB ping-pong, fresh", 64 * KIB),
+        fresh("1 MiB ping-pong, fresh", MIB),
         bulk("1 MiB ping-pong, sender-initiated", MIB, Way::SenderInitiated),
         bulk("1 MiB ping-pong, read", MIB, Way::Read),
         Case::new("1 MiB bandwidth", Unit::GigabytesPerSecond, P2pTask::Flood { bytes: MIB }, MIB as f64).beside(
@@ -63,6 +74,19 @@ pub(crate) fn pair() -> Vec<Case> {
             MIB as f64,
             Operation::Broadcast { bytes: MIB },
         ),
+    ]
+}
+
+/// Two ranks over UDP.
+pub(crate) fn far() -> Vec<Case> {
+    let messages = |name, bytes| Case::new(name, Unit::Microseconds, FarP2pTask::Messages { bytes }, 1.0);
+    vec![
+        messages("8 B ping-pong, UDP", 8)
+            .beside("short round trip, UDP", FarP2pTask::Trip, 1.0)
+            .bar(Bar::RatioAtMost(1.15)),
+        messages("1 MiB there, 8 B back, UDP", MIB)
+            .beside("1 MiB long, UDP", FarP2pTask::LongTrip, 1.0)
+            .bar(Bar::RatioAtMost(1.1)),
     ]
 }
 

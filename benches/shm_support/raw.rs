@@ -70,6 +70,12 @@ pub(crate) enum RawTask {
         /// Bytes of each.
         bytes: usize,
     },
+    /// Rank 1 copies a block of rank 0's into its own, and rank 0 copies it back: each reads what the other has
+    /// just written.
+    Echo {
+        /// Bytes of the block.
+        bytes: usize,
+    },
     /// What one rank, or each, has just written into its part of the mapping is copied out by all others, until
     /// they have it. Ranks take turns to give. The time is that of the copies alone.
     Give {
@@ -118,6 +124,7 @@ impl Arena {
             RawTask::Get { bytes } => self.get(bytes, iterations),
             RawTask::PutAfresh { bytes } => self.put_afresh(bytes, iterations),
             RawTask::CopyInCache { bytes } => self.copy_in_cache(bytes, iterations),
+            RawTask::Echo { bytes } => self.echo(bytes, iterations),
             RawTask::Give { bytes, all } => self.give(bytes, all, iterations),
         }
     }
@@ -311,6 +318,27 @@ impl Arena {
             to.copy_from_slice(black_box(&from));
             black_box(&mut to);
         }
+        start.elapsed()
+    }
+
+    fn echo(&self, bytes: usize, trips: u64) -> Duration {
+        let own = |rank: usize| BULK + rank * BULK_BYTES / 2;
+        assert!(bytes <= BULK_BYTES / 2, "{bytes} bytes of each rank");
+        let lines = self.memory.lines(PING, 16);
+        let (mine, theirs) = (&lines[8 * self.rank].0[0], &lines[8 - 8 * self.rank].0[0]);
+        let start = Instant::now();
+        for trip in 1..=trips {
+            // Rank 0 announces its block, and waits for the other's.
+            if self.rank == 0 {
+                mine.store(trip, Release);
+            }
+            wait(|| theirs.load(Acquire) == trip);
+            self.memory.copy_within(own(1 - self.rank), own(self.rank), bytes);
+            if self.rank == 1 {
+                mine.store(trip, Release);
+            }
+        }
+        // Rank 0 has copied the last block, too.
         start.elapsed()
     }
 
