@@ -471,10 +471,10 @@ pub(super) fn mismatches<T: Transport>(world: &World, transport: T) -> Verdict {
     let (me, last) = (all.me(), all.size() - 1);
     let mine = [3usize, 5][usize::from(me == last)];
     let found = all.allreduce(&mut endpoint, &mut vec![1u64; mine], Sum);
-    let called = |count| Call { operation: Operation::Allreduce, element: 8, count, root: None };
+    let is = |call: &Call, count| (call.operation, call.element, call.count) == (Operation::Allreduce, 8, count);
     let named = match &found {
         Err(CollectiveError::Mismatch { first, first_call, second, second_call }) => {
-            (*first_call, *second_call, second.0) == (called(3), called(5), last) && first.0 < last
+            is(first_call, 3) && is(second_call, 5) && second.0 == last && first.0 < last
         }
         _ => false,
     };

@@ -1,7 +1,45 @@
 //! What collective operations fail with.
 
+use super::operator;
 use am_core::{LossCause, Rank, SendError, WaitError};
 use std::fmt;
+
+/// The name of a type or an operator in a [`Call`]: 15 bits of a hash, so that two names in about 33,000 are taken
+/// for one. It shows the names of numbers and of this module's operators, and a number for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name(u16);
+
+impl Name {
+    /// The bits of a name.
+    const MASK: u32 = 0x7fff;
+
+    /// The hash of a name, never 0. Folded by the compiler for names that it knows.
+    #[inline]
+    pub fn of(name: &str) -> Self {
+        let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let (words, rest) = name.as_bytes().as_chunks::<8>();
+        let rest = rest.iter().fold(name.len() as u64, |word, byte| word << 8 | u64::from(*byte));
+        let hash = words.iter().fold(0, |hash, word| step(hash, u64::from_le_bytes(*word)));
+        Self((step(hash, rest) >> 40) as u16 % Self::MASK as u16 + 1)
+    }
+
+    /// The name of a type, as the compiler gives it.
+    #[inline]
+    pub fn of_type<T>() -> Self {
+        Self::of(std::any::type_name::<T>())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NUMBERS: [&str; 14] =
+            ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "u128", "i128", "usize", "isize", "f32", "f64"];
+        match NUMBERS.iter().chain(&operator::NAMES).find(|name| Self::of(name) == *self) {
+            Some(name) => f.write_str(name),
+            None => write!(f, "#{:04x}", self.0),
+        }
+    }
+}
 
 /// What a member of a team called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,16 +48,26 @@ pub struct Call {
     pub operation: Operation,
     /// Size of an element in bytes.
     pub element: u32,
-    /// Elements of each member; 0 where members may differ.
+    /// The type of an element.
+    pub of: Name,
+    /// Elements of each member; of all of them for allgatherv and reduce_scatter; 0 where members may differ.
     pub count: u64,
     /// The root's position in the team, where there is one.
     pub root: Option<u32>,
+    /// The [operator](super::Operator::name), where elements are combined.
+    pub operator: Option<Name>,
+    /// Whether operands keep the order of positions.
+    pub ordered: bool,
 }
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} element(s) of {} byte(s)", self.operation, self.count, self.element)?;
-        self.root.map_or(Ok(()), |root| write!(f, ", root {root}"))
+        let Self { operation, element, of, count, root, operator, ordered } = self;
+        write!(f, "{operation} of {count} element(s) of {element} byte(s), {of}")?;
+        if let Some(operator) = operator {
+            write!(f, ", by {}{operator}", if *ordered { "ordered " } else { "" })?;
+        }
+        root.map_or(Ok(()), |root| write!(f, ", root {root}"))
     }
 }
 
@@ -34,6 +82,10 @@ macro_rules! operations {
 
         impl Operation {
             const ALL: &[Self] = &[$(Self::$name),*];
+
+            pub(crate) fn decode(word: u32) -> Option<Self> {
+                Self::ALL.get(word as usize).copied()
+            }
         }
 
         impl fmt::Display for Operation {
@@ -51,17 +103,33 @@ operations! {
     Split "split", Duplicate "duplicate", Select "select",
 }
 
+/// A call as argument words.
+pub(crate) type CallWords = [u32; 6];
+
+/// A failure as argument words.
+pub(crate) type FailureWords = [u32; 15];
+
 impl Call {
     /// As argument words.
-    pub(crate) fn encode(self) -> [u32; 5] {
+    pub(crate) fn encode(self) -> CallWords {
         let root = self.root.map_or(0, |root| root + 1);
-        [self.operation as u32, self.element, self.count as u32, (self.count >> 32) as u32, root]
+        let operator = self.operator.map_or(0, |Name(name)| u32::from(name));
+        let names = u32::from(self.of.0) | operator << 15 | u32::from(self.ordered) << 30;
+        [self.operation as u32, self.element, self.count as u32, (self.count >> 32) as u32, root, names]
     }
 
-    pub(crate) fn decode(words: [u32; 5]) -> Option<Self> {
-        let [operation, element, low, high, root] = words;
-        let operation = *Operation::ALL.get(operation as usize)?;
-        Some(Self { operation, element, count: u64::from(high) << 32 | u64::from(low), root: root.checked_sub(1) })
+    pub(crate) fn decode(words: CallWords) -> Option<Self> {
+        let [operation, element, low, high, root, names] = words;
+        let name = |bits: u32| Name((bits & Name::MASK) as u16);
+        Some(Self {
+            operation: Operation::decode(operation)?,
+            element,
+            of: name(names),
+            count: u64::from(high) << 32 | u64::from(low),
+            root: root.checked_sub(1),
+            operator: Some(name(names >> 15)).filter(|Name(name)| *name != 0),
+            ordered: names >> 30 & 1 == 1,
+        })
     }
 }
 
@@ -215,16 +283,16 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// As argument words.
-    pub(crate) fn encode(self) -> [u32; 13] {
-        let mut words = [0; 13];
+    pub(crate) fn encode(self) -> FailureWords {
+        let mut words = [0; 15];
         match self {
             Self::Lost { rank, cause } => {
                 words[..3].copy_from_slice(&[0, rank.0, cause.code().into()]);
             }
             Self::Mismatch { first, first_call, second, second_call } => {
                 words[..3].copy_from_slice(&[1, first.0, second.0]);
-                words[3..8].copy_from_slice(&first_call.encode());
-                words[8..].copy_from_slice(&second_call.encode());
+                words[3..9].copy_from_slice(&first_call.encode());
+                words[9..].copy_from_slice(&second_call.encode());
             }
             Self::Size { from, to, sent, expected } => {
                 words[..3].copy_from_slice(&[2, from.0, to.0]);
@@ -242,13 +310,13 @@ impl Failure {
         words
     }
 
-    pub(crate) fn decode(words: [u32; 13]) -> Option<Self> {
+    pub(crate) fn decode(words: FailureWords) -> Option<Self> {
         let long = |at: usize| u64::from(words[at]) | u64::from(words[at + 1]) << 32;
-        let call = |at: usize| Call::decode(words[at..at + 5].try_into().ok()?);
+        let call = |at: usize| Call::decode(words[at..at + 6].try_into().ok()?);
         let (first, second) = (Rank(words[1]), Rank(words[2]));
         Some(match words[0] {
             0 => Self::Lost { rank: first, cause: LossCause::from_code(words[2].try_into().ok()?)? },
-            1 => Self::Mismatch { first, first_call: call(3)?, second, second_call: call(8)? },
+            1 => Self::Mismatch { first, first_call: call(3)?, second, second_call: call(9)? },
             2 => Self::Size { from: first, to: second, sent: long(3), expected: long(5) },
             3 => Self::Unmatched { from: first, to: second },
             4 => Self::Arguments { rank: first },
@@ -279,8 +347,18 @@ mod tests {
 
     #[test]
     fn failures_survive_the_way() {
-        let call = Call { operation: Operation::Alltoallv, element: 9, count: u64::MAX - 3, root: Some(0) };
-        let other = Call { operation: Operation::Barrier, element: 0, count: 0, root: None };
+        let call = Call {
+            operation: Operation::Alltoallv,
+            element: 9,
+            of: Name::of_type::<[u8; 9]>(),
+            count: u64::MAX - 3,
+            root: Some(0),
+            operator: None,
+            ordered: false,
+        };
+        let (of, operator) = (Name::of_type::<f64>(), Some(Name::of("Sum")));
+        let other =
+            Call { operation: Operation::Barrier, count: 1, of, root: None, operator, ordered: true, ..call };
         let (a, b) = (Rank(3), Rank(u32::MAX));
         for failure in [
             Failure::Lost { rank: a, cause: LossCause::Forked },
@@ -292,9 +370,22 @@ mod tests {
         ] {
             assert_eq!(Failure::decode(failure.encode()), Some(failure));
         }
-        assert_eq!(Failure::decode([9; 13]), None);
+        assert_eq!(Failure::decode([9; 15]), None);
         let text =
             CollectiveError::from(Failure::Mismatch { first: a, first_call: call, second: b, second_call: other });
-        assert!(text.to_string().contains("rank 3 called alltoallv of 18446744073709551612 element(s)"), "{text}");
+        let text = text.to_string();
+        assert!(text.contains("rank 3 called alltoallv of 18446744073709551612 element(s)"), "{text}");
+        assert!(text.ends_with("barrier of 1 element(s) of 9 byte(s), f64, by ordered Sum"), "{text}");
+    }
+
+    #[test]
+    fn known_names_are_shown() {
+        let numbers = [Name::of_type::<u8>(), Name::of_type::<usize>(), Name::of_type::<f64>()];
+        assert_eq!(numbers.map(|name| name.to_string()), ["u8", "usize", "f64"]);
+        for name in operator::NAMES {
+            assert_eq!(Name::of(name).to_string(), name, "taken for another");
+        }
+        assert!(Name::of_type::<[u8; 9]>().to_string().starts_with('#'));
+        assert_ne!(Name::of_type::<[u8; 9]>(), Name::of_type::<[u8; 8]>());
     }
 }

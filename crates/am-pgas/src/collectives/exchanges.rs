@@ -80,10 +80,10 @@ impl Team {
     fn unequal<E: Element>(
         &self,
         operation: Operation,
-        root: Option<u32>,
+        (count, root): (usize, Option<u32>),
         make: impl FnOnce(&Tuning) -> Schedule,
     ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
-        Plan { keeps: false, ..plain(call::<E>(operation, 0, root), make) }
+        Plan { keeps: false, ..plain(call::<E>(operation, count, root), make) }
     }
 
     fn scatterv_plan<E: Element>(
@@ -105,7 +105,7 @@ impl Team {
             let counts = if me == at { Counts::All(&counts) } else { Counts::Own(count) };
             scatter_linear(me, at, counts)
         };
-        Ok(self.unequal::<E>(Operation::Scatterv, Some(root), make))
+        Ok(self.unequal::<E>(Operation::Scatterv, (0, Some(root)), make))
     }
 
     /// [`scatter`](Self::scatter) with parts of different lengths, `counts` by position; `elements` and `counts`
@@ -225,7 +225,7 @@ impl Team {
             let counts = if me == at { Counts::All(&counts) } else { Counts::Own(count) };
             gather_linear(me, at, counts)
         };
-        Ok(self.unequal::<E>(Operation::Gatherv, Some(root), make))
+        Ok(self.unequal::<E>(Operation::Gatherv, (0, Some(root)), make))
     }
 
     /// [`gather`](Self::gather) with parts of different lengths, `counts` by position; `counts` and `all` are of
@@ -363,7 +363,7 @@ impl Team {
         length("the slice for all parts", room.unwrap_or(all), all)?;
         let (me, counts) = (self.me() as usize, counts.to_vec());
         length("this member's part", count, counts[me])?;
-        Ok(self.unequal::<E>(Operation::Allgatherv, None, move |_: &Tuning| ring(me, &counts)))
+        Ok(self.unequal::<E>(Operation::Allgatherv, (all, None), move |_: &Tuning| ring(me, &counts)))
     }
 
     /// [`allgather`](Self::allgather) with parts of different lengths, `counts` by position, known to all. Blocks;
@@ -459,7 +459,7 @@ impl Team {
         length("the part for this member itself", gets[me], gives[me])?;
         let (gives, gets) = (gives.to_vec(), gets.to_vec());
         let make = move |tuning: &Tuning| tuning.alltoallv(self.seat(), &gives, &gets);
-        Ok(self.unequal::<E>(Operation::Alltoallv, None, make))
+        Ok(self.unequal::<E>(Operation::Alltoallv, (0, None), make))
     }
 
     /// [`alltoall`](Self::alltoall) with parts of different lengths: `gives` for each member, and `gets` of each.

@@ -47,6 +47,9 @@
 //!   endpoint's time-out. With it, a call is compared with those of the two neighbours, unless a neighbour is more
 //!   than 32 calls ahead or behind. A message that is looked at before the neighbour's call gives
 //!   [`CollectiveError::Unmatched`] or [`CollectiveError::Size`], which name the ranks but not their calls.
+//! - Calls are compared by the names of element types and operators, which programs of one job that were built by
+//!   different compilers may give differently; functions are not told apart. Members that do not compare their
+//!   calls combine whatever the others send, if it has the right size.
 //! - A call that is refused at one member for its arguments fails the team as soon as another member hears of it,
 //!   which may be while it is in an earlier operation.
 //! - A blocking call whose operator panics keeps its memory until the endpoint ends.
@@ -114,13 +117,15 @@ pub mod schedule;
 pub(crate) mod tests;
 mod tuning;
 
-pub use error::{Call, CollectiveError, Operation};
+pub use error::{Call, CollectiveError, Name, Operation};
 pub use handle::{Collective, Notified};
 pub use operator::{And, Max, Min, Operator, Or, Ordered, Product, Sum, Xor};
 pub use tuning::{Allgather, Allreduce, Alltoall, Broadcast, Gather, Reduce, ReduceScatter, Row, Scan, Tuning};
 
 pub(crate) use engine::{Members, Offer};
 pub(crate) use error::Failure;
+use error::{CallWords, FailureWords};
+pub(crate) use operations::call;
 
 #[cfg(doc)]
 use crate::Team;
@@ -202,7 +207,7 @@ impl Collectives {
             "checked",
             |layer: &mut Self,
              from: Address,
-             (head, extent, call): (Head, (u64, u64), [u32; 5]),
+             (head, extent, call): (Head, (u64, u64), CallWords),
              bytes: Payload<'_>| {
                 layer.engine_mut().arrive(from, head, Some(extent), Some(call), &bytes)
             },
@@ -216,12 +221,12 @@ impl Collectives {
             })?;
         let failed = layer.one_way(
             "failed",
-            |layer: &mut Self, from: Address, (team, words): (u32, [u32; 13]), _: Payload<'_>| {
+            |layer: &mut Self, from: Address, (team, words): (u32, FailureWords), _: Payload<'_>| {
                 layer.engine_mut().failed(from, team, words)
             },
         )?;
         let notice =
-            layer.one_way("notice", |layer: &mut Self, from: Address, words: [u32; 7], _: Payload<'_>| {
+            layer.one_way("notice", |layer: &mut Self, from: Address, words: [u32; 8], _: Payload<'_>| {
                 layer.engine_mut().noticed(from, words)
             })?;
         let shrinking = Shrinking::register(&mut layer)?;

@@ -4,12 +4,12 @@
 use super::engine::Looks;
 use super::engine::Quick;
 use super::engine::directly;
-use super::engine::{Buffers, Engine, Key, Vector};
+use super::engine::{Buffers, Engine, Vector};
 use super::handle::{Collective, Notified, agree, wait, wait_with};
 use super::operator::{Fold, Operator, fold};
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
-use super::{Call, CollectiveError, Collectives, Operation, with_engine, with_post};
+use super::{Call, CollectiveError, Collectives, Name, Operation, with_engine, with_post};
 use crate::pointer::Element;
 use crate::team::Team;
 use am_core::transport::Loan;
@@ -21,21 +21,31 @@ use std::sync::atomic::Ordering;
 /// An operation that is about to begin.
 pub(super) struct Plan<M> {
     pub(super) call: Call,
-    /// Whether operands keep the order of positions.
-    pub(super) ordered: bool,
     /// Whether the call says all that the schedule depends on.
     pub(super) keeps: bool,
     pub(super) make: M,
     pub(super) fold: Option<Fold>,
 }
 
-pub(super) fn call<E: Element>(operation: Operation, count: usize, root: Option<u32>) -> Call {
+pub(crate) fn call<E: Element>(operation: Operation, count: usize, root: Option<u32>) -> Call {
     const { assert!(size_of::<E>() > 0, "elements have a size") };
-    Call { operation, element: size_of::<E>() as u32, count: count as u64, root }
+    let (element, of, count) = (size_of::<E>() as u32, Name::of_type::<E>(), count as u64);
+    Call { operation, element, of, count, root, operator: None, ordered: false }
+}
+
+/// [`call`] of an operation that combines elements.
+fn combining<E: Element>(
+    operation: Operation,
+    count: usize,
+    root: Option<u32>,
+    operator: &impl Operator<E>,
+) -> Call {
+    let named = Some(Name::of(operator.name()));
+    Call { operator: named, ordered: !operator.commutes(), ..call::<E>(operation, count, root) }
 }
 
 pub(super) fn plain<M: FnOnce(&Tuning) -> Schedule>(call: Call, make: M) -> Plan<M> {
-    Plan { call, ordered: false, keeps: true, make, fold: None }
+    Plan { call, keeps: true, make, fold: None }
 }
 
 /// The vector that an operation was given, cut down to the result.
@@ -163,10 +173,10 @@ impl Team {
         self.usable(endpoint)?;
         super::handle::look_for_losses(endpoint);
         with_engine(endpoint, |engine| {
-            let Plan { call, ordered, keeps, make, fold } = plan;
-            let way = engine.way(self.members.context, call, ordered).filter(|_| keeps);
+            let Plan { call, keeps, make, fold } = plan;
+            let way = engine.way(self.members.context, call).filter(|_| keeps);
             let schedule = if keeps {
-                engine.schedule(self.members.context, &Key { call, ordered }, |tuning| match way {
+                engine.schedule(self.members.context, call, |tuning| match way {
                     Some(_) => directly(call, self.seat()),
                     None => make(tuning),
                 })
@@ -209,7 +219,7 @@ impl Team {
     fn quickly<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
-        (call, ordered, fold): (Call, bool, &mut Option<Fold>),
+        (call, fold): (Call, &mut Option<Fold>),
         bytes: &mut [u8],
     ) -> Result<bool, CollectiveError> {
         if bytes.len() > 32 {
@@ -220,7 +230,7 @@ impl Team {
         let looks = if endpoint.transport().spins() { LOOKS } else { CROWDED };
         let number = self.members.context;
         let outcome = with_post(endpoint, |engine, post| {
-            engine.quickly(self.seat(), number, (call, ordered, fold), bytes, looks, post)
+            engine.quickly(self.seat(), number, (call, fold), bytes, looks, post)
         });
         let id = match outcome {
             Quick::No => return Ok(false),
@@ -284,7 +294,7 @@ impl Team {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), CollectiveError> {
         let (mut names, mut plan) = ([u32::MAX, 0], self.barrier_plan());
-        if self.quickly(endpoint, (plan.call, false, &mut plan.fold), names.as_mut_bytes())? {
+        if self.quickly(endpoint, (plan.call, &mut plan.fold), names.as_mut_bytes())? {
             return agree(None, names);
         }
         let fill = |data: &mut [u8]| place(data, 0, &[names]);
@@ -335,7 +345,7 @@ impl Team {
     ) -> Result<(), CollectiveError> {
         let plan = self.broadcast_plan::<E>(root, elements.len());
         if let Ok(plan) = &plan
-            && self.quickly(endpoint, (plan.call, false, &mut None), elements.as_mut_bytes())?
+            && self.quickly(endpoint, (plan.call, &mut None), elements.as_mut_bytes())?
         {
             return Ok(());
         }
@@ -384,8 +394,8 @@ impl Team {
     ) -> Result<Plan<impl FnOnce(&Tuning) -> Schedule>, CollectiveError> {
         let (at, ordered) = (self.root(root)?, !operator.commutes());
         let make = move |tuning: &Tuning| tuning.reduce(self.seat(), at, count, size_of::<E>(), ordered);
-        let plan = plain(call::<E>(Operation::Reduce, count, Some(root)), make);
-        Ok(Plan { ordered, fold: Some(fold(operator)), ..plan })
+        let plan = plain(combining(Operation::Reduce, count, Some(root), &operator), make);
+        Ok(Plan { fold: Some(fold(operator)), ..plan })
     }
 
     /// Combines the elements of all members, place by place; the root has the result in place of its own, the
@@ -402,7 +412,7 @@ impl Team {
     ) -> Result<(), CollectiveError> {
         let mut plan = self.reduce_plan(root, elements.len(), operator);
         if let Ok(plan) = &mut plan
-            && self.quickly(endpoint, (plan.call, plan.ordered, &mut plan.fold), elements.as_mut_bytes())?
+            && self.quickly(endpoint, (plan.call, &mut plan.fold), elements.as_mut_bytes())?
         {
             return Ok(());
         }
@@ -438,8 +448,8 @@ impl Team {
     ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
         let ordered = !operator.commutes();
         let make = move |tuning: &Tuning| tuning.allreduce(self.seat(), count, size_of::<E>(), ordered);
-        let plan = plain(call::<E>(Operation::Allreduce, count, None), make);
-        Plan { ordered, fold: Some(fold(operator)), ..plan }
+        let plan = plain(combining(Operation::Allreduce, count, None, &operator), make);
+        Plan { fold: Some(fold(operator)), ..plan }
     }
 
     /// Combines the elements of all members, place by place; all have the result in place of their own. Blocks.
@@ -453,7 +463,7 @@ impl Team {
         operator: impl Operator<E>,
     ) -> Result<(), CollectiveError> {
         let mut plan = self.allreduce_plan(elements.len(), operator);
-        if self.quickly(endpoint, (plan.call, plan.ordered, &mut plan.fold), elements.as_mut_bytes())? {
+        if self.quickly(endpoint, (plan.call, &mut plan.fold), elements.as_mut_bytes())? {
             return Ok(());
         }
         self.in_place(endpoint, Ok(plan), elements)
@@ -509,8 +519,8 @@ impl Team {
     ) -> Plan<impl FnOnce(&Tuning) -> Schedule> {
         let operation = if exclusive { Operation::Exscan } else { Operation::Scan };
         let make = move |tuning: &Tuning| tuning.scan(self.seat(), count, size_of::<E>(), exclusive);
-        let (plan, ordered) = (plain(call::<E>(operation, count, None), make), !operator.commutes());
-        Plan { ordered, fold: Some(fold(operator)), ..plan }
+        let plan = plain(combining(operation, count, None, &operator), make);
+        Plan { fold: Some(fold(operator)), ..plan }
     }
 
     /// Combines with the elements of each member those of all members before it, in their order. Blocks.
@@ -580,8 +590,8 @@ impl Team {
         let (ordered, total) = (!operator.commutes(), total::<E>("the list of counts", &counts)?);
         length("the elements of all parts", given, total)?;
         let make = move |tuning: &Tuning| tuning.reduce_scatter(self.seat(), &counts, size_of::<E>(), ordered);
-        let plan = plain(call::<E>(Operation::ReduceScatter, total, None), make);
-        Ok(Plan { ordered, keeps: false, fold: Some(fold(operator)), ..plan })
+        let plan = plain(combining(Operation::ReduceScatter, total, None, &operator), make);
+        Ok(Plan { keeps: false, fold: Some(fold(operator)), ..plan })
     }
 
     /// Combines the elements of all members, place by place, and gives each member a part of the result, of the

@@ -12,6 +12,13 @@ pub trait Operator<T>: Send + 'static {
     /// `left op right`, where `left` comes from lower positions in the team.
     fn combine(&self, left: T, right: T) -> T;
 
+    /// The operator's name, by which members find that they called different ones (see [`Call`](super::Call)):
+    /// that of its type; all functions have the same. It has to be the same on all members.
+    #[inline]
+    fn name(&self) -> &'static str {
+        std::any::type_name::<Self>()
+    }
+
     /// Whether operands may be combined in another order than that of positions. The association is fixed all the
     /// same.
     fn commutes(&self) -> bool {
@@ -23,6 +30,11 @@ impl<T, F: Fn(T, T) -> T + Send + 'static> Operator<T> for F {
     fn combine(&self, left: T, right: T) -> T {
         self(left, right)
     }
+
+    #[inline]
+    fn name(&self) -> &'static str {
+        "function"
+    }
 }
 
 /// An operator whose operands stay in the order of positions, however many elements there are and wherever the
@@ -33,6 +45,11 @@ pub struct Ordered<F>(pub F);
 impl<T, O: Operator<T>> Operator<T> for Ordered<O> {
     fn combine(&self, left: T, right: T) -> T {
         self.0.combine(left, right)
+    }
+
+    #[inline]
+    fn name(&self) -> &'static str {
+        self.0.name()
     }
 
     fn commutes(&self) -> bool {
@@ -53,9 +70,18 @@ macro_rules! operators {
                     let combine: fn($value, $value) -> $value = $combine;
                     combine(left, right)
                 }
+
+                #[inline]
+                fn name(&self) -> &'static str {
+                    stringify!($name)
+                }
             }
         )*)*
-    )*};
+    )*
+
+        /// The names of operators that are shown.
+        pub(super) const NAMES: [&str; 8] = ["function", $(stringify!($name)),*];
+    };
 }
 
 operators! {

@@ -282,6 +282,46 @@ fn calls_that_differ_fail() {
     }
 }
 
+/// Operators, whether they keep an order, and the types of elements are part of a call. Where members share memory,
+/// they are compared in any case.
+#[test]
+fn operators_and_types_are_compared() {
+    let sum: Calling = |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], Sum);
+    let pairs: [[Calling; 2]; 5] = [
+        [sum, |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], super::Max)],
+        [sum, |team, endpoint, count| team.allreduce(endpoint, &mut vec![1.0f64; count], Sum)],
+        [sum, |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], super::Ordered(Sum))],
+        [
+            |team, endpoint, count| team.scan(endpoint, &mut vec![1u64; count], Sum),
+            |team, endpoint, count| team.scan(endpoint, &mut vec![1u64; count], |a: u64, b: u64| a + b),
+        ],
+        [
+            |team, endpoint, count| team.broadcast(endpoint, 0, &mut vec![1u64; count]),
+            |team, endpoint, count| team.broadcast(endpoint, 0, &mut vec![[1u32; 2]; count]),
+        ],
+    ];
+    for (at, calls) in pairs.into_iter().enumerate() {
+        for (count, (check, direct)) in [1, 3000]
+            .into_iter()
+            .flat_map(|count| [(true, false), (true, true), (false, true)].map(|way| (count, way)))
+        {
+            let found = play_over(2, tuned(check, direct), |endpoint| {
+                let world = Team::world(endpoint).unwrap();
+                let first = calls[world.me() as usize](&world, endpoint, count);
+                Some(first.and_then(|()| world.barrier(endpoint)))
+            });
+            for found in found.into_iter().flatten() {
+                let named = match &found {
+                    Err(CollectiveError::Mismatch { first_call, second_call, .. }) => first_call != second_call,
+                    Err(CollectiveError::Unmatched { .. } | CollectiveError::Size { .. }) => !check,
+                    _ => false,
+                };
+                assert!(named, "pair {at}, {count} elements, check: {check}, direct: {direct}: {found:?}");
+            }
+        }
+    }
+}
+
 /// A member whose arguments are wrong tells the others, who go through with the call; members that are all refused
 /// stay in step.
 #[test]

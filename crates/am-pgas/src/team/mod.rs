@@ -4,7 +4,7 @@ mod shrink;
 
 pub(crate) use shrink::Shrinking;
 
-use crate::collectives::{Call, CollectiveError, Collectives, Learning, Members, Offer, Operation, with_engine};
+use crate::collectives::{CollectiveError, Collectives, Learning, Members, Offer, Operation, call, with_engine};
 use am_core::{Endpoint, HasLayer, Rank, Transport};
 use std::borrow::Cow;
 use std::fmt;
@@ -326,9 +326,9 @@ impl Team {
         let next = endpoint.layer_unscheduled::<Collectives>().engine().next_context;
         let all = self.allgather_words(endpoint, operation, [a, b, c, operation as u32, next])?;
         // Where calls are not compared, members may make teams in different ways.
-        let call = |words: &[u32; 5]| Call::decode([words[3], size_of::<[u32; 5]>() as u32, 1, 0, 0]);
+        let made = |words: &[u32; 5]| Some(call::<[u32; 5]>(Operation::decode(words[3])?, 1, None));
         if let Some(other) = all.iter().position(|words| words[3] != all[0][3])
-            && let (Some(first_call), Some(second_call)) = (call(&all[0]), call(&all[other]))
+            && let (Some(first_call), Some(second_call)) = (made(&all[0]), made(&all[other]))
         {
             let (first, second) = (self.members.ranks[0], self.members.ranks[other]);
             return Err(CollectiveError::Mismatch { first, first_call, second, second_call });

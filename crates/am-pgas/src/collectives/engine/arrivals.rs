@@ -5,7 +5,7 @@ use super::faults::{self, disagree};
 use super::instance::Bytes;
 use super::strays::StrayKind;
 use super::{ASKED, Engine, Head, out_of_bounds};
-use crate::collectives::error::{Call, Failure};
+use crate::collectives::error::{Call, CallWords, Failure, FailureWords};
 use am_core::{Address, HandlerResult, Payload};
 
 impl Engine {
@@ -15,7 +15,7 @@ impl Engine {
         from: Address,
         head: Head,
         extent: Option<(u64, u64)>,
-        call: Option<[u32; 5]>,
+        call: Option<CallWords>,
         payload: &Payload<'_>,
     ) -> HandlerResult {
         let call = match call {
@@ -314,7 +314,7 @@ impl Engine {
         &mut self,
         from: Address,
         number: u32,
-        words: [u32; 13],
+        words: FailureWords,
     ) -> HandlerResult {
         let Some(index) = self.context_index(number) else {
             return self.stray(from, StrayKind::Failed(number, words));

@@ -160,13 +160,6 @@ impl Pair {
     }
 }
 
-/// A call that has a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) call: Call,
-    pub(crate) ordered: bool,
-}
-
 /// Where an operation stands.
 pub(super) enum Stage {
     /// It has not begun here.
@@ -221,7 +214,7 @@ pub(super) struct Context {
     /// Whether memory has changed for which others may wait.
     pub(super) wakes_others: bool,
     /// Schedules with the numbers of their last uses.
-    kept: Vec<(Key, Arc<Schedule>, u64)>,
+    kept: Vec<(Call, Arc<Schedule>, u64)>,
     uses: u64,
 }
 
@@ -311,17 +304,17 @@ impl Context {
     }
 
     /// The schedule of a call that came before.
-    pub(super) fn kept(&mut self, key: &Key) -> Option<Arc<Schedule>> {
-        let (_, schedule, used) = self.kept.iter_mut().find(|(other, ..)| other == key)?;
+    pub(super) fn kept(&mut self, call: Call) -> Option<Arc<Schedule>> {
+        let (_, schedule, used) = self.kept.iter_mut().find(|(other, ..)| *other == call)?;
         self.uses += 1;
         *used = self.uses;
         Some(Arc::clone(schedule))
     }
 
     /// Keeps a schedule in place of the one whose last use is the longest ago.
-    pub(super) fn keep(&mut self, key: Key, schedule: &Arc<Schedule>) {
+    pub(super) fn keep(&mut self, call: Call, schedule: &Arc<Schedule>) {
         self.uses += 1;
-        let entry = (key, Arc::clone(schedule), self.uses);
+        let entry = (call, Arc::clone(schedule), self.uses);
         if self.kept.len() < KEPT {
             self.kept.push(entry);
         } else if let Some(oldest) = self.kept.iter_mut().min_by_key(|(.., used)| *used) {
@@ -369,21 +362,19 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collectives::Operation;
 
     #[test]
     fn schedules_in_use_are_kept() {
         let members = Arc::new(Members::new(0, 0, vec![Rank(0)], 0, 0));
         let mut context = Context::new(members, None);
-        let key = |count| Key {
-            call: Call { operation: crate::collectives::Operation::Scan, element: 1, count, root: None },
-            ordered: false,
-        };
+        let key = |count| crate::collectives::call::<u8>(Operation::Scan, count as usize, None);
         for count in 0..100 {
             // The first comes again and again.
-            assert_eq!(context.kept(&key(0)).is_some(), count > 0);
+            assert_eq!(context.kept(key(0)).is_some(), count > 0);
             context.keep(key(count), &Arc::default());
         }
-        let kept = (0..100).filter(|count| context.kept(&key(*count)).is_some());
+        let kept = (0..100).filter(|count| context.kept(key(*count)).is_some());
         assert!(kept.eq(std::iter::once(0).chain(100 - KEPT as u64 + 1..100)));
     }
 

@@ -1,9 +1,9 @@
 //! Operations through memory that all members share: small ones by lines, large ones by blocks.
 //!
-//! Whether an operation is one depends on its call and the team alone, so that all members do the same. Each
-//! member says in its line what it has called, and looks at the lines of all others, at the latest before it tells
-//! that it is done with the operation: calls that differ are found, even by those who get what they want before
-//! the others come.
+//! Whether an operation is one depends on its call, which says whether operands keep their order, and the team
+//! alone, so that all members do the same. Each member says in its line what it has called, and looks at the lines
+//! of all others, at the latest before it tells that it is done with the operation: calls that differ are found,
+//! even by those who get what they want before the others come.
 
 use super::context::Context;
 use super::faults::disagree;
@@ -180,12 +180,12 @@ impl Direct {
 
 impl Context {
     /// How an operation uses the memory that the members share, if it does.
-    pub(super) fn way(&self, call: Call, ordered: bool, large: u64) -> Option<Way> {
+    pub(super) fn way(&self, call: Call, large: u64) -> Option<Way> {
         let lines = self.lines.as_ref()?;
         let small = bytes(call) <= SMALL as u64;
         match call.operation {
             Operation::Reduce | Operation::Allreduce | Operation::Scan | Operation::Exscan => {
-                (small && !ordered).then_some(Way::Lines)
+                (small && !call.ordered).then_some(Way::Lines)
             }
             Operation::Barrier | Operation::Gather => small.then_some(Way::Lines),
             Operation::Split | Operation::Duplicate | Operation::Select => small.then_some(Way::Lines),
@@ -350,9 +350,9 @@ impl Engine {
     }
 
     /// How an operation of a team uses the memory that its members share, if it does.
-    pub(crate) fn way(&self, number: u32, call: Call, ordered: bool) -> Option<Way> {
+    pub(crate) fn way(&self, number: u32, call: Call) -> Option<Way> {
         let context = &self.contexts[self.context_index(number)?];
-        context.way(call, ordered, self.tuning.direct_bytes as u64)
+        context.way(call, self.tuning.direct_bytes as u64)
     }
 
     /// Notes that an operation through shared memory has begun.

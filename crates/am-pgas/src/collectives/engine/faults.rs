@@ -184,7 +184,7 @@ impl Engine {
     }
 
     /// A member tells what it called, or that it refused a call.
-    pub(in crate::collectives) fn noticed(&mut self, from: Address, words: [u32; 7]) -> HandlerResult {
+    pub(in crate::collectives) fn noticed(&mut self, from: Address, words: [u32; 8]) -> HandlerResult {
         let [number, sequence, call @ ..] = words;
         let Some(index) = self.context_index(number) else { return self.stray(from, StrayKind::Notice(words)) };
         let theirs = match call {

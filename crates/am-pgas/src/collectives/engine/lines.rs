@@ -255,8 +255,8 @@ impl<M: Shared> Lines<M> {
     /// Tells what this member has called, and gives bytes for it, at most 32.
     pub(super) fn publish(&self, sequence: u32, call: Call, bytes: &[u8]) {
         let line = self.slot(self.me, sequence);
-        let [a, b, c, d, e] = call.encode().map(u64::from);
-        let head = [a | b << 32, c | d << 32, e];
+        let [a, b, c, d, e, g] = call.encode().map(u64::from);
+        let head = [a | b << 32, c | d << 32, e | g << 32];
         line[1..4].iter().zip(head).for_each(|(word, value)| word.store(value, Relaxed));
         let mut payload = [0; SMALL];
         payload[..bytes.len()].copy_from_slice(bytes);
@@ -277,8 +277,11 @@ impl<M: Shared> Lines<M> {
     /// What a member that has come to an operation has called; nothing if that makes no sense.
     pub(super) fn called(&self, member: usize, sequence: u32) -> Option<Call> {
         let line = self.slot(member, sequence);
-        let [ab, cd, e] = [1, 2, 3].map(|at: usize| line[at].load(Relaxed));
-        Call::decode([ab as u32, (ab >> 32) as u32, cd as u32, (cd >> 32) as u32, e as u32])
+        let [[a, b], [c, d], [e, g]] = [1, 2, 3].map(|at: usize| {
+            let word = line[at].load(Relaxed);
+            [word as u32, (word >> 32) as u32]
+        });
+        Call::decode([a, b, c, d, e, g])
     }
 
     /// What a member that has come to an operation has given for it.
@@ -438,11 +441,12 @@ impl Auxiliary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collectives::call;
     use crate::collectives::error::Operation;
     use am_core::loopback::segment;
 
-    fn call() -> Call {
-        Call { operation: Operation::Scan, element: 8, count: (7 << 32) + 3, root: Some(4) }
+    fn called() -> Call {
+        Call { ordered: true, ..call::<u64>(Operation::Scan, (7 << 32) + 3, Some(4)) }
     }
 
     fn teams(number: u32, memory: &[Segment<AnyMemory>; 2], offer: Offer) -> [Lines; 2] {
@@ -455,9 +459,9 @@ mod tests {
         let offer = Auxiliary::default().offer(128 << 10);
         let [first, second] = teams(0, &memory, offer);
         assert!(!second.has_come(0, 0), "zeros are of no team");
-        first.publish(0, call(), b"some bytes");
+        first.publish(0, called(), b"some bytes");
         assert!(second.has_come(0, 0) && !second.has_come(0, SLOTS) && !second.has_come(1, 0));
-        assert_eq!((second.called(0, 0), &second.given(0, 0)[..10]), (Some(call()), &b"some bytes"[..]));
+        assert_eq!((second.called(0, 0), &second.given(0, 0)[..10]), (Some(called()), &b"some bytes"[..]));
         assert!(first.has_slot(SLOTS - 1) && !first.has_slot(SLOTS));
         second.tell_done(1);
         assert!(first.has_slot(SLOTS) && !first.has_slot(SLOTS + 1) && second.has_slot(0));

@@ -2,8 +2,8 @@
 //! whatever the order in which they come, run ahead and use slots and blocks again.
 
 use super::lines::{BLOCK_LINES, DEPTH, LINE, LINES, Lines, SLOTS, Shared, Word};
-use crate::collectives::Operation;
 use crate::collectives::error::Call;
+use crate::collectives::{Operation, call as called};
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl Shared for Memory {
 
 /// What a member calls in an operation, which is never the same twice.
 fn call(member: usize, sequence: u32) -> Call {
-    let count = u64::from(sequence) << 8 | member as u64;
-    Call { operation: Operation::Allreduce, element: 8, count, root: None }
+    let count = (sequence as usize) << 8 | member;
+    called::<u64>(Operation::Allreduce, count, None)
 }
 
 /// What it gives.

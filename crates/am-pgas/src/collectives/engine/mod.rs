@@ -40,14 +40,14 @@ mod progress;
 mod quick;
 mod strays;
 
-pub(crate) use context::{Key, Members};
+pub(crate) use context::Members;
 pub(crate) use direct::Way;
 pub(crate) use dropped::Dropped;
 pub(crate) use instance::{Buffers, Vector};
 pub(crate) use lines::Offer;
 pub(crate) use quick::{Looks, Quick};
 
-use super::error::{Call, CollectiveError, Failure};
+use super::error::{Call, CallWords, CollectiveError, Failure, FailureWords};
 use super::operator::Fold;
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
@@ -85,15 +85,15 @@ pub(super) struct Requests {
     /// A piece of a message: where it begins, and the message's size.
     pub(super) piece: Request<(Head, (u64, u64))>,
     /// A piece of a message, with what its sender called.
-    pub(super) checked: Request<(Head, (u64, u64), [u32; 5])>,
+    pub(super) checked: Request<(Head, (u64, u64), CallWords)>,
     /// An announcement.
     pub(super) ready: Request<Head>,
     /// Team, and how many messages the sender has taken.
     pub(super) taken: Request<[u32; 2]>,
     /// Team, and why it fails.
-    pub(super) failed: Request<(u32, [u32; 13])>,
+    pub(super) failed: Request<(u32, FailureWords)>,
     /// Team, operation, and what the sender called, or that it called nothing.
-    pub(super) notice: Request<[u32; 7]>,
+    pub(super) notice: Request<[u32; 8]>,
 }
 
 /// What the engine sends through: an outbox, or the endpoint itself.
@@ -358,16 +358,16 @@ impl Engine {
     pub(crate) fn schedule(
         &mut self,
         context: u32,
-        key: &Key,
+        call: Call,
         make: impl FnOnce(&Tuning) -> Schedule,
     ) -> Arc<Schedule> {
         let Some(index) = self.context_index(context) else { return Arc::new(make(&self.tuning)) };
         let context = &mut self.contexts[index];
-        if let Some(schedule) = context.kept(key) {
+        if let Some(schedule) = context.kept(call) {
             return schedule;
         }
         let schedule = Arc::new(make(&self.tuning));
-        context.keep(*key, &schedule);
+        context.keep(call, &schedule);
         schedule
     }
 

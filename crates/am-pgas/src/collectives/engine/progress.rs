@@ -101,8 +101,8 @@ impl Engine {
         for _ in 0..context.notices.len() {
             let Some((member, sequence, call)) = context.notices.pop_front() else { break };
             let to = context.members.address(member);
-            let [a, b, c, d, e] = call.map_or([REFUSED, 0, 0, 0, 0], Call::encode);
-            let words = [context.members.context, sequence, a, b, c, d, e];
+            let [a, b, c, d, e, g] = call.map_or([REFUSED, 0, 0, 0, 0, 0], Call::encode);
+            let words = [context.members.context, sequence, a, b, c, d, e, g];
             if let Err(SendError::WouldBlock { .. }) = post.send(to, requests.notice, words, &[]) {
                 context.notices.push_front((member, sequence, call));
                 return Ok(progress.max(Progress::Blocked));
@@ -207,7 +207,7 @@ impl Engine {
             }
             let asked = if outgoing.granted == Some(true) { ASKED } else { 0 };
             if state.largest == 0 {
-                state.largest = usize::try_from(post.largest(to, 13)).unwrap_or(usize::MAX).max(1);
+                state.largest = usize::try_from(post.largest(to, 14)).unwrap_or(usize::MAX).max(1);
             }
             // Pieces of whole elements can be combined at once.
             let (largest, element) = (state.largest, instance.element().max(1));

@@ -39,7 +39,7 @@ impl Engine {
         &mut self,
         seat: Seat<'_>,
         number: u32,
-        (call, ordered, fold): (Call, bool, &mut Option<Fold>),
+        (call, fold): (Call, &mut Option<Fold>),
         bytes: &mut [u8],
         looks: Looks,
         post: &mut P,
@@ -49,11 +49,7 @@ impl Engine {
         let Some(index) = self.context_index(number) else { return Quick::No };
         let context = &mut self.contexts[index];
         let waits = context.early + context.readies > 0 || !context.noticed.is_empty();
-        if self.tuning.check
-            || context.failure.is_some()
-            || waits
-            || context.way(call, ordered, u64::MAX).is_none()
-        {
+        if self.tuning.check || context.failure.is_some() || waits || context.way(call, u64::MAX).is_none() {
             return Quick::No;
         }
         let Some(lines) = context.lines.as_mut() else { return Quick::No };
@@ -169,8 +165,7 @@ impl Engine {
         bytes: &[u8],
     ) -> u64 {
         let number = self.contexts[index].members.context;
-        let key = super::Key { call, ordered: false };
-        let schedule = self.schedule(number, &key, |_| directly(call, seat));
+        let schedule = self.schedule(number, call, |_| directly(call, seat));
         let place = self.free.pop().unwrap_or_else(|| {
             self.instances.push(Instance::new(&schedule, call));
             self.instances.len() as u32 - 1

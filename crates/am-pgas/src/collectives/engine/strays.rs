@@ -2,7 +2,7 @@
 
 use super::context::{ANNOUNCEMENTS, NOTICES};
 use super::{Head, out_of_bounds};
-use crate::collectives::error::Call;
+use crate::collectives::error::{Call, FailureWords};
 use crate::collectives::tuning::Tuning;
 use am_core::{Address, HandlerResult};
 
@@ -13,8 +13,8 @@ const STRAY_TEAMS: usize = 16;
 pub(super) enum StrayKind {
     Message { head: Head, extent: (u64, u64), call: Option<Call>, bytes: Vec<u8> },
     Ready(Head),
-    Failed(u32, [u32; 13]),
-    Notice([u32; 7]),
+    Failed(u32, FailureWords),
+    Notice([u32; 8]),
 }
 
 impl StrayKind {
