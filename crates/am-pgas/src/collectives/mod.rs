@@ -44,9 +44,11 @@
 //!
 //! - In teams whose members do not share memory, and without [`Tuning::check`], members of which each only sends,
 //!   or only waits, do not learn that their calls differ: large broadcasts with different roots wait until the
-//!   endpoint's time-out. With it, a call is compared with those of the two neighbours, unless a neighbour is more
-//!   than 32 calls ahead or behind. A message that is looked at before the neighbour's call gives
-//!   [`CollectiveError::Unmatched`] or [`CollectiveError::Size`], which name the ranks but not their calls.
+//!   endpoint's time-out. With it, every message says what its sender called, and a call is compared with those of
+//!   the two neighbours, unless a neighbour is more than 32 calls ahead or behind. Without it, also where members
+//!   share memory, a message that is looked at before the other's call gives [`CollectiveError::Unmatched`] or
+//!   [`CollectiveError::Size`], which name the ranks but not their calls.
+//! - The lengths of parts that differ are no part of a call: those who expect others get [`CollectiveError::Size`].
 //! - Calls are compared by the names of element types and operators, which programs of one job that were built by
 //!   different compilers may give differently; functions are not told apart. Members that do not compare their
 //!   calls combine whatever the others send, if it has the right size.
@@ -213,8 +215,14 @@ impl Collectives {
             },
         )?;
         let ready = layer.one_way("ready", |layer: &mut Self, from: Address, head: Head, _: Payload<'_>| {
-            layer.engine_mut().ready(from, head)
+            layer.engine_mut().ready(from, head, None)
         })?;
+        let checked_ready = layer.one_way(
+            "checked-ready",
+            |layer: &mut Self, from: Address, (head, call): (Head, CallWords), _: Payload<'_>| {
+                layer.engine_mut().ready(from, head, Some(call))
+            },
+        )?;
         let taken =
             layer.one_way("taken", |layer: &mut Self, from: Address, words: [u32; 2], _: Payload<'_>| {
                 layer.engine_mut().taken(from, words)
@@ -235,7 +243,8 @@ impl Collectives {
             Ok(layer.engine_mut().progress(outbox)?.max(shrinking))
         });
         layer.changed(|layer: &Self| layer.engine.as_ref().is_some_and(|engine| engine.has_changed()));
-        let requests = Requests { message, tiny, small, piece, checked, ready, taken, failed, notice };
+        let requests =
+            Requests { message, tiny, small, piece, checked, ready, checked_ready, taken, failed, notice };
         Ok(Self {
             engine: Some(Box::new(Engine::new(requests, tuning))),
             shrinking,

@@ -1,6 +1,6 @@
 //! What arrives: messages go to the rounds that await them, or wait for these.
 
-use super::context::{ANNOUNCEMENTS, Early, Stage};
+use super::context::{ANNOUNCEMENTS, Early, Stage, Wanted};
 use super::faults::{self, disagree};
 use super::instance::Bytes;
 use super::strays::StrayKind;
@@ -83,7 +83,9 @@ impl Engine {
         let mut complete = false;
         match stage {
             Stage::Gone => {
-                if let Some(failure) = context.unawaited(member, sequence) {
+                if let Some(failure) =
+                    context.differs(member, sequence, call).or_else(|| context.unawaited(member, sequence))
+                {
                     self.fail(index, failure);
                     return Ok(());
                 }
@@ -241,9 +243,24 @@ impl Engine {
     }
 
     /// A member awaits a message.
-    pub(in crate::collectives) fn ready(&mut self, from: Address, head: Head) -> HandlerResult {
+    pub(in crate::collectives) fn ready(
+        &mut self,
+        from: Address,
+        head: Head,
+        call: Option<CallWords>,
+    ) -> HandlerResult {
+        let call = match call {
+            Some(words) => Some(Call::decode(words).ok_or(out_of_bounds("an announcement names no operation"))?),
+            None => None,
+        };
+        self.announced(from, head, call)
+    }
+
+    pub(super) fn announced(&mut self, from: Address, head: Head, call: Option<Call>) -> HandlerResult {
         let [number, sequence, tag, taken] = head;
-        let Some(index) = self.context_index(number) else { return self.stray(from, StrayKind::Ready(head)) };
+        let Some(index) = self.context_index(number) else {
+            return self.stray(from, StrayKind::Ready(head, call));
+        };
         let context = &mut self.contexts[index];
         let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
         if context.failure.is_some() {
@@ -253,7 +270,9 @@ impl Engine {
         let opened = context.pairs[pair].acknowledge(taken);
         let wanted = match context.stage(sequence) {
             Stage::Gone => {
-                if let Some(failure) = context.refused(sequence) {
+                if let Some(failure) =
+                    context.differs(member, sequence, call).or_else(|| context.refused(sequence))
+                {
                     self.fail(index, failure);
                     return Ok(());
                 }
@@ -271,8 +290,9 @@ impl Engine {
                     })
                 };
                 let wanted = (instance.round..instance.schedule.rounds()).any(now);
-                if !wanted && !faults::sends(&instance.schedule, member, tag) {
-                    let failure = context.unmatched(member, false);
+                let differ = disagree(&context.members, member, instance.call, call);
+                if differ.is_some() || !wanted && !faults::sends(&instance.schedule, member, tag) {
+                    let failure = differ.unwrap_or_else(|| context.unmatched(member, false));
                     self.fail(index, failure);
                     return Ok(());
                 }
@@ -286,8 +306,8 @@ impl Engine {
             if ready.len() > ANNOUNCEMENTS as usize {
                 return Err(out_of_bounds("a member announces more than it may"));
             }
-            if !ready.contains(&(sequence, tag)) {
-                ready.push((sequence, tag));
+            if !ready.iter().any(|ready| (ready.sequence, ready.tag) == (sequence, tag)) {
+                ready.push(Wanted { sequence, tag, call });
                 context.readies += 1;
             }
         }

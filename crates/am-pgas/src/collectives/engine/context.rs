@@ -98,6 +98,14 @@ pub(super) struct Early {
     pub(super) bytes: Vec<u8>,
 }
 
+/// A message that another member has asked for, and the call that it asked in, where that is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) sequence: u32,
+    pub(super) tag: u32,
+    pub(super) call: Option<Call>,
+}
+
 /// What has passed between this member and another, in one team. Counts wrap.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
@@ -109,8 +117,8 @@ pub(super) struct Pair {
     pub(super) held: VecDeque<(u32, u32)>,
     /// Instances with a message to announce that waits for others to come.
     pub(super) unannounced: VecDeque<(u32, u32)>,
-    /// Messages that the other has asked for: sequence and tag.
-    pub(super) ready: Vec<(u32, u32)>,
+    /// Messages that the other has asked for.
+    pub(super) ready: Vec<Wanted>,
     /// Messages that came unasked, how many of them were taken, and how many the other knows of.
     pub(super) received: u32,
     pub(super) consumed: u32,

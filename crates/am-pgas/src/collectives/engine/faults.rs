@@ -91,6 +91,11 @@ impl Context {
         if sent { Failure::Unmatched { from: other, to: me } } else { Failure::Unmatched { from: me, to: other } }
     }
 
+    /// The failure of a team in which another member told, with something of it, that it called something else.
+    pub(super) fn differs(&self, member: u32, sequence: u32, theirs: Option<Call>) -> Option<Failure> {
+        theirs.and_then(|_| self.compare(member, sequence, theirs))
+    }
+
     /// Whether what another member called goes with what this one did.
     fn compare(&self, member: u32, sequence: u32, theirs: Option<Call>) -> Option<Failure> {
         match (self.called(sequence)?, theirs) {
@@ -141,7 +146,7 @@ impl Engine {
             let found = early.find_map(|(member, early)| match early.call {
                 None if refused => context.refused(sequence),
                 theirs => {
-                    let differ = theirs.and_then(|_| context.compare(member, sequence, theirs));
+                    let differ = context.differs(member, sequence, theirs);
                     let out_of_place = |instance: &super::Instance| {
                         context.out_of_place(member, instance.call, early.bytes.len() as u64)
                     };
@@ -157,10 +162,14 @@ impl Engine {
             };
             let context = &self.contexts[index];
             let ready = context.pairs.iter().flat_map(|pair| pair.ready.iter().map(|ready| (pair.member, *ready)));
-            let mut ready = ready.filter(|(_, (other, _))| *other == sequence);
-            let found = ready.find_map(|(member, (_, tag))| match schedule {
-                Some(schedule) => (!sends(schedule, member, tag)).then(|| context.unmatched(member, false)),
-                None => context.refused(sequence),
+            let mut ready = ready.filter(|(_, ready)| ready.sequence == sequence);
+            let found = ready.find_map(|(member, ready)| {
+                context.differs(member, sequence, ready.call).or_else(|| match schedule {
+                    Some(schedule) => {
+                        (!sends(schedule, member, ready.tag)).then(|| context.unmatched(member, false))
+                    }
+                    None => context.refused(sequence),
+                })
             });
             failure = failure.or(found);
         }
@@ -175,10 +184,11 @@ impl Engine {
         if context.early == 0 {
             return;
         }
-        let left = |early: &super::Early| early.sequence == sequence;
-        let rest = context.pairs.iter().find(|pair| pair.early.iter().any(left));
-        if let Some(member) = rest.map(|pair| pair.member) {
-            let failure = context.unmatched(member, true);
+        let left = |early: &&super::Early| early.sequence == sequence;
+        let rest = context.pairs.iter().find_map(|pair| Some((pair.member, pair.early.iter().find(left)?.call)));
+        if let Some((member, call)) = rest {
+            let differ = context.differs(member, sequence, call);
+            let failure = differ.unwrap_or_else(|| context.unmatched(member, true));
             self.fail(index, failure);
         }
     }

@@ -88,6 +88,8 @@ pub(super) struct Requests {
     pub(super) checked: Request<(Head, (u64, u64), CallWords)>,
     /// An announcement.
     pub(super) ready: Request<Head>,
+    /// An announcement, with what its sender called.
+    pub(super) checked_ready: Request<(Head, CallWords)>,
     /// Team, and how many messages the sender has taken.
     pub(super) taken: Request<[u32; 2]>,
     /// Team, and why it fails.
@@ -251,7 +253,7 @@ impl Engine {
                 StrayKind::Message { head, extent, call, bytes } => {
                     self.message(from, head, extent, call, Bytes::Own(&bytes))
                 }
-                StrayKind::Ready(head) => self.ready(from, head),
+                StrayKind::Ready(head, call) => self.announced(from, head, call),
                 StrayKind::Failed(context, words) => self.failed(from, context, words),
                 StrayKind::Notice(words) => self.noticed(from, words),
             };

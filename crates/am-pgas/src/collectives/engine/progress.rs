@@ -190,7 +190,7 @@ impl Engine {
             let (state, total) = (&mut context.pairs[pair], send.part.len * instance.element());
             if outgoing.granted.is_none() {
                 let key = (instance.sequence, send.tag);
-                if let Some(ready) = state.ready.iter().position(|ready| *ready == key) {
+                if let Some(ready) = state.ready.iter().position(|ready| (ready.sequence, ready.tag) == key) {
                     state.ready.swap_remove(ready);
                     context.readies -= 1;
                     outgoing.granted = Some(true);
@@ -289,7 +289,12 @@ impl Engine {
                 continue;
             }
             let head = [context.members.context, instance.sequence, receive.tag, state.consumed];
-            match post.send(from, self.requests.ready, head, &[]) {
+            let sent = if self.tuning.check {
+                post.send(from, self.requests.checked_ready, (head, instance.call.encode()), &[])
+            } else {
+                post.send(from, self.requests.ready, head, &[])
+            };
+            match sent {
                 Ok(()) => {
                     self.went = self.went.wrapping_add(1);
                     (state.told, state.announced) = (state.consumed, state.announced + 1);

@@ -12,7 +12,7 @@ const STRAY_TEAMS: usize = 16;
 #[derive(Debug)]
 pub(super) enum StrayKind {
     Message { head: Head, extent: (u64, u64), call: Option<Call>, bytes: Vec<u8> },
-    Ready(Head),
+    Ready(Head, Option<Call>),
     Failed(u32, FailureWords),
     Notice([u32; 8]),
 }
@@ -20,7 +20,7 @@ pub(super) enum StrayKind {
 impl StrayKind {
     pub(super) fn context(&self) -> u32 {
         match self {
-            Self::Message { head, .. } | Self::Ready(head) => head[0],
+            Self::Message { head, .. } | Self::Ready(head, _) => head[0],
             Self::Failed(context, _) => *context,
             Self::Notice([context, ..]) => *context,
         }
