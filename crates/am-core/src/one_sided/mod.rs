@@ -138,6 +138,34 @@ pub enum OneSidedError {
         /// Bytes of the runs, or places.
         needed: u64,
     },
+    /// Rows that repeat places have more bytes than an operation may have.
+    #[error(
+        "rows of {bytes} bytes in all exceed the {most} bytes that an operation may have here: they repeat places"
+    )]
+    TooLarge {
+        /// Bytes of all rows.
+        bytes: u64,
+        /// What is allowed: the bytes of the segment, and 1 GiB where that has fewer.
+        most: u64,
+    },
+    /// A strided operation has another number of strides than of counts.
+    #[error("{strides} stride(s) for {counts} count(s): a dimension has one of each")]
+    Dimensions {
+        /// The strides of one side.
+        strides: u64,
+        /// The counts.
+        counts: u64,
+    },
+    /// A row of an indexed operation lies outside its slice.
+    #[error("a row of {row} value(s) at index {index} lies outside the slice of {len}")]
+    Row {
+        /// Where the row begins, in values.
+        index: u64,
+        /// Values of a row.
+        row: u64,
+        /// Values of the slice.
+        len: u64,
+    },
     /// A place lies in the segment of another rank than the one that it has to.
     #[error("a place in the segment of rank {given} is given where one of rank {needed} is needed")]
     Elsewhere {

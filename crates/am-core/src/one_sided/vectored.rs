@@ -100,6 +100,9 @@ impl Requests {
     }
 }
 
+/// Bytes that runs which repeat places may have in a segment of fewer.
+const REPEATED: u64 = 1 << 30;
+
 impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Checks runs of a rank's segment and the length of their buffer.
     fn runs_fit(&self, rank: Rank, runs: &Runs<'_>, given: Option<u64>) -> Result<(), OneSidedError> {
@@ -110,7 +113,18 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         if let Some(given) = given.filter(|given| *given != needed) {
             return Err(OneSidedError::Lengths { given, needed });
         }
-        runs.check(segment).map_err(|source| OneSidedError::Segment { rank, source })
+        runs.check(segment).map_err(|source| OneSidedError::Segment { rank, source })?;
+        // Only runs that repeat places can have more bytes than their segment.
+        let (bytes, most) = (needed, segment.max(REPEATED));
+        if bytes > most { Err(OneSidedError::TooLarge { bytes, most }) } else { Ok(()) }
+    }
+
+    /// Checks what every operation on runs of a rank's segment checks before it begins.
+    ///
+    /// # Errors
+    /// A place outside the job or segment; [`OneSidedError::TooLarge`].
+    pub fn check_runs(&self, rank: Rank, runs: &Runs<'_>) -> Result<(), OneSidedError> {
+        self.runs_fit(rank, runs, None)
     }
 
     /// Bytes of one message, besides its arguments, and of the answer to one that asks for bytes.

@@ -79,9 +79,10 @@ mod sealed {
 /// # Errors
 /// Every operation fails with an [`OneSidedError`]: a row outside the job or the segment, which is found before
 /// anything is sent; a buffer of another length than the rows ([`OneSidedError::Lengths`], in bytes; of strided
-/// forms, in values, if a place is outside the buffer, and the number of strides if it differs from that of the
-/// counts); rows of several ranks ([`OneSidedError::Elsewhere`]); a target that is gone; an error of sending or
-/// waiting. The endpoint can be used afterwards.
+/// forms, in values, if a place is outside the buffer); other strides than counts
+/// ([`OneSidedError::Dimensions`]); rows that repeat places and have more than the segment's bytes and 1 GiB
+/// ([`OneSidedError::TooLarge`]); rows of several ranks ([`OneSidedError::Elsewhere`]); a target that is gone; an
+/// error of sending or waiting. The endpoint can be used afterwards.
 pub trait Sections: sealed::Sealed {
     /// Begins to write values to several slices of one rank, one after the other. The source can be reused when
     /// this returns. Allocates.
@@ -158,7 +159,7 @@ pub trait Sections: sealed::Sealed {
     /// reused when this returns.
     ///
     /// # Errors
-    /// See the [trait](Sections#errors); a row beyond the slice.
+    /// See the [trait](Sections#errors); [`OneSidedError::Row`] for one beyond the slice.
     fn put_indexed_nb<V: Element>(
         &mut self,
         to: GlobalSlice<V>,
@@ -256,7 +257,7 @@ pub trait Sections: sealed::Sealed {
         here: Strided<'_>,
     ) -> Result<Operation<()>, OneSidedError> {
         let shape = Shape::new(to, there, counts, here)?;
-        let packed = shape.pack(values)?;
+        let packed = shape.pack(values, self.endpoint(), to.rank())?;
         self.endpoint().put_runs_nb(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
     }
 
@@ -290,7 +291,7 @@ pub trait Sections: sealed::Sealed {
         here: Strided<'_>,
     ) -> Result<(), OneSidedError> {
         let shape = Shape::new(to, there, counts, here)?;
-        let packed = shape.pack(values)?;
+        let packed = shape.pack(values, self.endpoint(), to.rank())?;
         self.endpoint().put_runs_nbi(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
     }
 
@@ -311,7 +312,7 @@ pub trait Sections: sealed::Sealed {
         let get = self.endpoint().get_runs_nb(from.rank(), &shape.there.runs())?.of::<V>();
         let packed = self.endpoint().wait(get)?;
         let mut rest = packed.as_slice();
-        for (at, len) in ranges.iter() {
+        for (at, len) in ranges.iter().take_while(|_| size_of::<V>() > 0) {
             let (run, others) = rest.split_at(len as usize);
             out[at as usize..(at + len) as usize].copy_from_slice(run);
             rest = others;
@@ -371,9 +372,7 @@ fn indexed<'a, V>(slice: GlobalSlice<V>, row: u64, indices: &'a [u32]) -> Result
     let len = row.saturating_mul(unit);
     let last = u64::from(indices.iter().max().copied().unwrap_or(0));
     if !indices.is_empty() && last.checked_add(row).is_none_or(|end| end > slice.len()) {
-        let (offset, segment) = (slice.offset().saturating_add(last * unit), slice.bytes().unwrap_or(u64::MAX));
-        let source = SegmentError::OutOfRange { offset, len, segment };
-        return Err(OneSidedError::Segment { rank: slice.rank(), source });
+        return Err(OneSidedError::Row { index: last, row, len: slice.len() });
     }
     Ok(Runs::Indexed { base: slice.offset(), unit, len, indices })
 }
@@ -411,8 +410,8 @@ impl Side {
 /// How many values are contiguous at all sides, and how many dimensions are left outside of these.
 fn contiguous(sides: &[Strided<'_>], counts: &[u64]) -> Result<(u64, usize), OneSidedError> {
     if let Some(side) = sides.iter().find(|side| side.strides.len() != counts.len()) {
-        let (given, needed) = (side.strides.len() as u64, counts.len() as u64);
-        return Err(OneSidedError::Lengths { given, needed });
+        let (strides, counts) = (side.strides.len() as u64, counts.len() as u64);
+        return Err(OneSidedError::Dimensions { strides, counts });
     }
     let (mut run, mut left) = (1u64, counts.len());
     while left > 0 && sides.iter().all(|side| u64::try_from(side.strides[left - 1]) == Ok(run)) {
@@ -452,10 +451,18 @@ impl Shape {
         })
     }
 
-    /// The values of a buffer, packed.
-    fn pack<V: Element>(&self, values: &[V]) -> Result<Vec<V>, OneSidedError> {
+    /// The values of a buffer, packed, if there is a place for them.
+    fn pack<V: Element, T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        values: &[V],
+        endpoint: &Endpoint<T, S>,
+        to: Rank,
+    ) -> Result<Vec<V>, OneSidedError> {
+        let ranges = self.ranges(values.len())?;
+        endpoint.check_runs(to, &self.there.runs())?;
         let mut packed = Vec::new();
-        for (at, len) in self.ranges(values.len())?.iter() {
+        // Values without bytes can be any number.
+        for (at, len) in ranges.iter().take_while(|_| size_of::<V>() > 0) {
             packed.extend_from_slice(&values[at as usize..(at + len) as usize]);
         }
         Ok(packed)
@@ -618,11 +625,28 @@ mod tests {
             let elsewhere = OneSidedError::Elsewhere { given: me, needed: other };
             assert_eq!(endpoint.put_vectored(&[all, all.on(me)], &[0; 20]), Err(elsewhere));
             let lengths = |given, needed| Err(OneSidedError::Lengths { given, needed });
+            let dimensions = Err(OneSidedError::Dimensions { strides: 1, counts: 2 });
             assert_eq!(endpoint.get_vectored(&[all], &mut [0; 9]), lengths(18, 20));
-            assert!(matches!(endpoint.put_indexed(all, 2, &[9], &[1; 2]), Err(OneSidedError::Segment { .. })));
+            let row = Err(OneSidedError::Row { index: 9, row: 2, len: 10 });
+            assert_eq!(endpoint.put_indexed(all, 2, &[9], &[1; 2]), row);
             let (there, here) = (Strided { start: 0, strides: &[1] }, Strided { start: 3, strides: &[2] });
             assert_eq!(endpoint.get_strided(all.start(), there, &[4], &mut [0; 9], here), lengths(9, 10));
-            assert_eq!(endpoint.get_strided(all.start(), there, &[4, 2], &mut [0; 9], here), lengths(1, 2));
+            assert_eq!(endpoint.get_strided(all.start(), there, &[4, 2], &mut [0; 9], here), dimensions);
+            let zero = Strided { start: 0, strides: &[0] };
+            let most = 1 << 30;
+            for (count, bytes) in [(1 << 62, 1 << 63), (most / 2 + 1, most + 2)] {
+                let too_large = OneSidedError::TooLarge { bytes, most };
+                assert_eq!(endpoint.get_strided_nb(all.start(), zero, &[count]).err(), Some(too_large.clone()));
+                let (mut out, counts) = ([0; 1], [count]);
+                let got = endpoint.get_strided(all.start(), zero, &counts, &mut out, zero);
+                assert_eq!(got, Err(too_large.clone()));
+                assert_eq!(endpoint.put_strided(all.start(), zero, &counts, &[7], zero), Err(too_large));
+            }
+            // Few repetitions are fine.
+            endpoint.put_strided(all.start(), zero, &[40], &[7], zero).unwrap();
+            let get = endpoint.get_strided_nb(all.start(), zero, &[40]).unwrap();
+            assert_eq!(endpoint.wait(get).unwrap(), [7; 40]);
+            endpoint.put_value(all.start(), 0).unwrap();
             let far = Strided { start: u64::MAX, strides: &[1] };
             let outside = endpoint.put_strided(all.start(), far, &[2], &[1; 2], Strided { start: 0, ..there });
             assert!(matches!(outside, Err(OneSidedError::Segment { .. })));
