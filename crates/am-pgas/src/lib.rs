@@ -55,7 +55,7 @@ use aggregate::Aggregation;
 use allocator::SegmentAllocator;
 use am_core::one_sided::OneSided;
 use am_core::{Handlers, HasLayer, RegisterError};
-use collectives::Collectives;
+use collectives::{Collectives, Tuning};
 
 /// All layers of this crate, as one part of an endpoint's state.
 #[derive(Debug)]
@@ -75,11 +75,39 @@ impl Pgas {
     where
         S: HasLayer<OneSided> + HasLayer<Aggregation> + HasLayer<Collectives>,
     {
+        Self::register_tuned(handlers, Tuning::default())
+    }
+
+    /// As [`register`](Self::register), with a tuning of collective operations, the same on all ranks:
+    ///
+    /// ```
+    /// use am_core::Handlers;
+    /// use am_pgas::Pgas;
+    /// use am_pgas::collectives::{Allreduce, Row, Tuning};
+    ///
+    /// let mut tuning = Tuning::default();
+    /// // Up to 4 KiB by recursive doubling, more than that around a ring.
+    /// tuning.allreduce = vec![Row::new(usize::MAX, 4096, Allreduce::RecursiveDoubling), Row::any(Allreduce::Ring)];
+    /// let mut handlers = Handlers::<Pgas>::new();
+    /// let pgas = Pgas::register_tuned(&mut handlers, tuning)?;
+    /// # drop(pgas);
+    /// # Ok::<(), am_core::RegisterError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    ///
+    /// # Panics
+    /// As [`Collectives::register_tuned`].
+    pub fn register_tuned<S>(handlers: &mut Handlers<S>, tuning: Tuning) -> Result<Self, RegisterError>
+    where
+        S: HasLayer<OneSided> + HasLayer<Aggregation> + HasLayer<Collectives>,
+    {
         Ok(Self {
             one_sided: OneSided::register(handlers)?,
             allocator: SegmentAllocator::default(),
             aggregation: Aggregation::register(handlers)?,
-            collectives: Collectives::register(handlers)?,
+            collectives: Collectives::register_tuned(handlers, tuning)?,
         })
     }
 }
@@ -114,10 +142,11 @@ pub mod prelude {
     pub use crate::allocator::{LocalArray, SegmentAllocation, SymmetricArray};
     pub use crate::array::GlobalArray;
     pub use crate::array::distribution::{Distribution, Layout};
-    pub use crate::memory::{AtomicDomain, GlobalMemory};
+    pub use crate::collectives::{Max, Min, Ordered, Sum, Tuning};
+    pub use crate::memory::{AtomicDomain, GlobalMemory, Operations};
     pub use crate::pointer::{Element, GlobalPtr, GlobalSlice};
     pub use crate::sections::{Sections, Strided};
-    pub use crate::{Pgas, pgas_state};
+    pub use crate::{Pgas, Team, pgas_state};
 }
 
 /// The layers that [`Pgas`] consists of, for states that own only some of them.

@@ -175,12 +175,12 @@ impl Collectives {
     /// As [`register`](Self::register).
     ///
     /// # Panics
-    /// If the window is less than 2.
+    /// If the window is less than 2, the radix of a tree less than 2, or a segment of a chain has no bytes.
     pub fn register_tuned<S: HasLayer<Self>>(
         handlers: &mut Handlers<S>,
         tuning: Tuning,
     ) -> Result<Self, RegisterError> {
-        assert!(tuning.window >= 2, "a window has at least two messages");
+        tuning.validate();
         let mut layer = handlers.layer::<Self>("collectives")?;
         let name = format!("message-{:016x}", tuning.fingerprint());
         let message =

@@ -141,6 +141,7 @@ pub enum Alltoall {
 ///
 /// | operation | default, by the first row that holds |
 /// |---|---|
+/// | barrier | always dissemination: it takes the fewest rounds of small messages, whatever the team |
 /// | broadcast | 2 members: tree; several hosts: two-level; to 32 KiB: tree; to 8 members: chain; scatter and allgather |
 /// | reduce | 2 members: tree; to 32 KiB: two-level for several hosts, tree; scatter and gather |
 /// | allreduce | to 2 KiB: two-level for several hosts, recursive doubling; to 64 KiB: Rabenseifner; ring |
@@ -275,11 +276,25 @@ impl Tuning {
         format!("{self:?}").bytes().fold(0xcbf2_9ce4_8422_2325, step)
     }
 
+    /// Checks what no table can mean.
+    pub(crate) fn validate(&self) {
+        assert!(self.window >= 2, "a window has at least two messages");
+        let fits = |broadcast: Broadcast| match broadcast {
+            Broadcast::Tree { radix } => radix >= 2,
+            Broadcast::Chain { segment } => segment >= 1,
+            _ => true,
+        };
+        let broadcasts = self.broadcast.iter().all(|row| fits(row.algorithm));
+        assert!(broadcasts, "a broadcast's tree has a radix of at least 2, and a chain's segment at least a byte");
+        let fits = |reduce: Reduce| !matches!(reduce, Reduce::Tree { radix: 0 | 1 });
+        assert!(self.reduce.iter().all(|row| fits(row.algorithm)), "a reduction's tree has a radix of at least 2");
+    }
+
     pub(crate) fn broadcast(&self, seat: Seat<'_>, root: usize, count: usize, element: usize) -> Schedule {
         let Seat { me, size, hosts } = seat;
         let fits = |algorithm| algorithm != Broadcast::TwoLevel || seat.has_levels();
         match choose(&self.broadcast, size, count * element, fits) {
-            Some(Broadcast::Tree { radix }) => broadcast::tree(me, size, root, count, radix.max(2)),
+            Some(Broadcast::Tree { radix }) => broadcast::tree(me, size, root, count, radix),
             Some(Broadcast::Linear) => broadcast::linear(me, size, root, count),
             Some(Broadcast::Chain { segment }) => {
                 let segments = (count * element).div_ceil(segment.max(element)).max(1);
@@ -306,7 +321,7 @@ impl Tuning {
         }
         let fits = |algorithm| algorithm != Reduce::TwoLevel || seat.has_levels();
         match choose(&self.reduce, size, count * element, fits) {
-            Some(Reduce::Tree { radix }) => reduce::tree(me, size, root, count, radix.max(2)),
+            Some(Reduce::Tree { radix }) => reduce::tree(me, size, root, count, radix),
             Some(Reduce::Linear) => reduce::linear(me, size, root, count),
             Some(Reduce::ScatterGather) => reduce::scatter_gather(me, size, root, count),
             Some(Reduce::TwoLevel) => reduce::two_level(me, root, count, hosts),
@@ -429,6 +444,20 @@ mod tests {
         }
         assert_eq!(tuning.allreduce(seat, 1, 8, false), allreduce::two_level(3, 1, &hosts));
         assert_eq!(tuning.allreduce(seat, 100_000, 8, false), allreduce::ring(3, 5, 100_000));
+    }
+
+    #[test]
+    fn tables_that_mean_nothing_are_refused() {
+        let refused = |change: fn(&mut Tuning)| {
+            let mut tuning = Tuning::default();
+            change(&mut tuning);
+            std::panic::catch_unwind(|| tuning.validate()).is_err()
+        };
+        assert!(refused(|tuning| tuning.window = 1));
+        assert!(refused(|tuning| tuning.broadcast = vec![Row::any(Broadcast::Tree { radix: 1 })]));
+        assert!(refused(|tuning| tuning.broadcast.push(Row::any(Broadcast::Chain { segment: 0 }))));
+        assert!(refused(|tuning| tuning.reduce = vec![Row::any(Reduce::Tree { radix: 0 })]));
+        assert!(!refused(|tuning| tuning.reduce = vec![Row::any(Reduce::Tree { radix: 2 })]));
     }
 
     #[test]
