@@ -7,9 +7,9 @@
 //! | form | returns when |
 //! |---|---|
 //! | `put_value`, `put_slice`, `get_value`, `get_slice` | the operation is done at the target |
-//! | `put_slice_nb`, `get_slice_nb` | it is under way; the [`Operation`] is waited for ([`Endpoint::wait`]) or tested |
+//! | `put_value_nb`, `get_value_nb`, `put_slice_nb`, `get_slice_nb` | it is under way; the [`Operation`] is waited for ([`Endpoint::wait`]) or tested |
 //! | `put_value_nbi`, `put_slice_nbi`, `get_slice_nbi` | it is under way; [`Endpoint::quiet`] waits for all of these, or [`Endpoint::end_region`] yields an operation for those since [`Endpoint::begin_region`] |
-//! | `put_slice_signal` | it is under way; the target learns by a counter that the values have arrived |
+//! | `put_value_signal`, `put_slice_signal` | it is under way; the target learns by a counter that the values have arrived |
 //!
 //! The three moments of a put's completion: its source can be reused as soon as the call returns, always; it is
 //! done at the target when its operation, region or `quiet` says so; the target itself learns of it by the counter
@@ -45,18 +45,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::array::{ArrayError, GlobalArray, Values};
 use crate::local::LocalSlice;
 use crate::pointer::{Element, GlobalPtr, GlobalSlice};
 use am_core::one_sided::atomic::Number;
 use am_core::one_sided::{
-    Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue, OneSided, OneSidedError, Operation, Output,
+    Atomic, AtomicBatch, AtomicCode, AtomicKind, AtomicOp, AtomicValue, OneSided, OneSidedError, Operation, Output,
 };
 use am_core::transport::{Category, Lane};
 use am_core::zerocopy::IntoBytes;
-use am_core::{Endpoint, HasLayer, SegmentError, Transport};
+use am_core::{Endpoint, HasLayer, Rank, SegmentError, Transport};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::BitOr;
+use std::sync::atomic::{Ordering, fence};
 
 mod sealed {
     pub trait Sealed {}
@@ -80,6 +82,12 @@ pub trait GlobalMemory: sealed::Sealed {
     /// See the [trait](GlobalMemory#errors).
     fn put_value<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError>;
 
+    /// Begins to write a value.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn put_value_nb<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<Operation<()>, OneSidedError>;
+
     /// Begins to write a value; waited for by [`Endpoint::quiet`] or the access region that is open.
     ///
     /// # Errors
@@ -91,6 +99,14 @@ pub trait GlobalMemory: sealed::Sealed {
     /// # Errors
     /// See the [trait](GlobalMemory#errors).
     fn get_value<V: Element>(&mut self, from: GlobalPtr<V>) -> Result<V, OneSidedError>;
+
+    /// Begins to read a value; [`Endpoint::wait`] returns it, alone in a vector. Allocates its buffer.
+    ///
+    /// # Errors
+    /// See the [trait](GlobalMemory#errors).
+    fn get_value_nb<V: Element>(&mut self, from: GlobalPtr<V>) -> Result<Operation<Vec<V>>, OneSidedError> {
+        self.get_slice_nb(from.slice(1))
+    }
 
     /// Writes values and waits until they are there.
     ///
@@ -127,6 +143,19 @@ pub trait GlobalMemory: sealed::Sealed {
         values: &[V],
         counter: GlobalPtr<u64>,
     ) -> Result<Operation<()>, OneSidedError>;
+
+    /// As [`put_slice_signal`](Self::put_slice_signal), of one value.
+    ///
+    /// # Errors
+    /// As [`put_slice_signal`](Self::put_slice_signal).
+    fn put_value_signal<V: Element>(
+        &mut self,
+        to: GlobalPtr<V>,
+        value: V,
+        counter: GlobalPtr<u64>,
+    ) -> Result<Operation<()>, OneSidedError> {
+        self.put_slice_signal(to.slice(1), &[value], counter)
+    }
 
     /// Waits until a counter of this rank's own segment is at least `value`, serving incoming messages meanwhile;
     /// returns what it is. What was put before the signals that it counts is there then.
@@ -196,6 +225,11 @@ impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
     #[inline]
     fn put_value<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError> {
         self.put(to.rank(), to.offset(), value.as_bytes())
+    }
+
+    #[inline]
+    fn put_value_nb<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<Operation<()>, OneSidedError> {
+        self.put_nb(to.rank(), to.offset(), value.as_bytes())
     }
 
     #[inline]
@@ -303,6 +337,29 @@ impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
     }
 }
 
+/// Checks the counter of a put to a rank, before anything is written.
+pub(crate) fn check_counter<T: Transport, S>(
+    endpoint: &Endpoint<T, S>,
+    rank: Rank,
+    counter: GlobalPtr<u64>,
+) -> Result<(), OneSidedError> {
+    if counter.rank() != rank {
+        return Err(OneSidedError::Elsewhere { given: counter.rank(), needed: rank });
+    }
+    check_place(endpoint, counter.cast::<u8>().slice(8), 8)
+}
+
+/// Begins to add one to the counter of a put that is done at its target.
+pub(crate) fn signal<T: Transport, S: HasLayer<OneSided>>(
+    endpoint: &mut Endpoint<T, S>,
+    counter: GlobalPtr<u64>,
+) -> Result<Operation<()>, OneSidedError> {
+    // Release: whoever sees the counter sees the values; pairs with the fence of a wait for a signal.
+    fence(Ordering::Release);
+    let batch = AtomicBatch { code: AtomicCode::Add, operands: &[1], expected: &[] };
+    endpoint.updates_nb(counter.rank(), counter.offset(), &[0], &batch)
+}
+
 /// Checks a place of a put with signal in several messages before the first of them.
 fn check_place<T: Transport, S>(
     endpoint: &Endpoint<T, S>,
@@ -393,6 +450,9 @@ pub enum AtomicError {
     /// The operation failed.
     #[error(transparent)]
     Access(#[from] OneSidedError),
+    /// A batch failed.
+    #[error(transparent)]
+    Batch(#[from] ArrayError),
 }
 
 /// A type and the set of atomic operations that a program uses on some values of it (GASNet-EX API, "Remote
@@ -433,7 +493,11 @@ impl<V: AtomicValue + Number + Output> AtomicDomain<V> {
 
     #[inline]
     fn check(&self, op: AtomicOp<V>) -> Result<(), AtomicError> {
-        let code = Atomic::new(op).code;
+        self.check_code(Atomic::new(op).code)
+    }
+
+    #[inline]
+    fn check_code(&self, code: AtomicCode) -> Result<(), AtomicError> {
         if self.operations.contains(code) { Ok(()) } else { Err(AtomicError::NotInDomain { code, kind: V::KIND }) }
     }
 
@@ -466,6 +530,30 @@ impl<V: AtomicValue + Number + Output> AtomicDomain<V> {
         Ok(endpoint.atomic_nb(at.rank(), at.offset(), op)?)
     }
 
+    /// Begins an operation whose old value nobody needs; [`Endpoint::wait`] waits until it is done.
+    ///
+    /// # Errors
+    /// As [`AtomicDomain::apply`].
+    pub fn update_nb<T: Transport, S: HasLayer<OneSided>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        at: GlobalPtr<V>,
+        op: AtomicOp<V>,
+    ) -> Result<Operation<()>, AtomicError> {
+        let Atomic { code, operand, expected, kind } = Atomic::new(op);
+        self.check_code(code)?;
+        if !(Atomic { code, operand, expected, kind }).is_supported() {
+            return Err(OneSidedError::Unsupported { code, kind }.into());
+        }
+        let (operand, expected) = ([V::from_bits(operand)], [V::from_bits(expected)]);
+        let batch = AtomicBatch {
+            code,
+            operands: if code == AtomicCode::Get { &[] } else { &operand },
+            expected: if code == AtomicCode::CompareSwap { &expected } else { &[] },
+        };
+        Ok(endpoint.updates_nb(at.rank(), at.offset(), &[0], &batch)?)
+    }
+
     /// Begins an operation whose old value nobody needs; waited for by [`Endpoint::quiet`] or the access region
     /// that is open.
     ///
@@ -480,6 +568,55 @@ impl<V: AtomicValue + Number + Output> AtomicDomain<V> {
     ) -> Result<(), AtomicError> {
         self.check(op)?;
         Ok(endpoint.atomic_nbi(at.rank(), at.offset(), op)?)
+    }
+}
+
+impl<V: AtomicValue + Number + Output + Element> AtomicDomain<V> {
+    /// [`GlobalArray::batch_update`] with an operation of the domain.
+    ///
+    /// # Errors
+    /// An operation that is not in the domain; as [`GlobalArray::batch_update`].
+    pub fn batch_update<'v, T: Transport, S: HasLayer<OneSided>, const D: usize>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (array, indices): (&GlobalArray<V, D>, &[u64]),
+        code: AtomicCode,
+        values: impl Into<Values<'v, V>>,
+    ) -> Result<(), AtomicError> {
+        self.check_code(code)?;
+        Ok(array.batch_update(endpoint, indices, code, values)?)
+    }
+
+    /// [`GlobalArray::batch_fetch`] with an operation of the domain.
+    ///
+    /// # Errors
+    /// An operation that is not in the domain; as [`GlobalArray::batch_fetch`].
+    pub fn batch_fetch<'v, T: Transport, S: HasLayer<OneSided>, const D: usize>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (array, indices): (&GlobalArray<V, D>, &[u64]),
+        code: AtomicCode,
+        values: impl Into<Values<'v, V>>,
+        out: &mut [V],
+    ) -> Result<(), AtomicError> {
+        self.check_code(code)?;
+        Ok(array.batch_fetch(endpoint, indices, code, values, out)?)
+    }
+
+    /// [`GlobalArray::batch_compare_exchange`], if the domain has [`Operations::COMPARE_SWAP`].
+    ///
+    /// # Errors
+    /// An operation that is not in the domain; as [`GlobalArray::batch_compare_exchange`].
+    pub fn batch_compare_exchange<'v, T: Transport, S: HasLayer<OneSided>, const D: usize>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        (array, indices): (&GlobalArray<V, D>, &[u64]),
+        expected: impl Into<Values<'v, V>>,
+        new: impl Into<Values<'v, V>>,
+        out: &mut [V],
+    ) -> Result<(), AtomicError> {
+        self.check_code(AtomicCode::CompareSwap)?;
+        Ok(array.batch_compare_exchange(endpoint, indices, expected, new, out)?)
     }
 }
 
@@ -510,11 +647,39 @@ mod tests {
             assert_eq!(found[..], expected);
             let get = endpoint.get_slice_nb(row).unwrap();
             assert_eq!(endpoint.wait(get).unwrap(), expected);
+            let put = endpoint.put_value_nb(row.at(14).unwrap(), [8; 3]).unwrap();
+            endpoint.wait(put).unwrap();
+            let get = endpoint.get_value_nb(row.at(14).unwrap()).unwrap();
+            assert_eq!(endpoint.wait(get).unwrap(), [[8; 3]]);
+            expected[14] = [8; 3];
             assert_eq!(endpoint.get_value(row.at(9).unwrap()), Ok([1, 2, 3]));
             let into = GlobalPtr::new(me, 4000).slice(50);
             endpoint.get_slice_nbi(row, into).unwrap();
             endpoint.quiet().unwrap();
             assert_eq!(endpoint.local(into).unwrap().unwrap().to_vec(), expected);
+        });
+    }
+
+    /// Batches obey the check of a domain.
+    #[test]
+    fn batches_obey_their_domain() {
+        on_ranks(2, |endpoint| {
+            let distribution = crate::array::distribution::Distribution::block([10], 2).unwrap();
+            let array = GlobalArray::<u64>::new(endpoint, distribution).unwrap();
+            let domain = AtomicDomain::<u64>::new(Operations::ADD).unwrap();
+            domain.batch_update(endpoint, (&array, &[1, 2, 1]), AtomicCode::Add, 5).unwrap();
+            endpoint.barrier().unwrap();
+            let mut out = [0; 2];
+            domain.batch_fetch(endpoint, (&array, &[1, 2]), AtomicCode::Add, 0, &mut out).unwrap();
+            assert_eq!(out, [20, 10]);
+            let refused = |code| Err(AtomicError::NotInDomain { code, kind: AtomicKind::U64 });
+            let found = domain.batch_update(endpoint, (&array, &[1]), AtomicCode::Xor, 5);
+            assert_eq!(found, refused(AtomicCode::Xor));
+            let found = domain.batch_fetch(endpoint, (&array, &[1, 2]), AtomicCode::Get, 0, &mut out);
+            assert_eq!(found, refused(AtomicCode::Get));
+            let found = domain.batch_compare_exchange(endpoint, (&array, &[1, 2]), 20, 1, &mut out);
+            assert_eq!(found, refused(AtomicCode::CompareSwap));
+            array.free(endpoint).unwrap();
         });
     }
 
@@ -552,6 +717,11 @@ mod tests {
                 endpoint.wait(put).unwrap();
                 endpoint.barrier().unwrap();
             }
+            let at = GlobalPtr::<u32>::new(other, 1000);
+            let put = endpoint.put_value_signal(at, 77, counter).unwrap();
+            assert_eq!(endpoint.wait_counter(counter.on(endpoint.rank()), 20), Ok(20));
+            assert_eq!(endpoint.get_value(at.on(endpoint.rank())), Ok(77));
+            endpoint.wait(put).unwrap();
         });
     }
 
@@ -630,6 +800,22 @@ mod tests {
             let refused = AtomicError::NotInDomain { code: AtomicCode::Get, kind: AtomicKind::I32 };
             assert_eq!(domain.apply(endpoint, at, AtomicOp::Get), Err(refused));
             assert_eq!(domain.apply(endpoint, at, AtomicOp::Max(0)), Ok(33));
+            endpoint.barrier().unwrap();
+            let update = domain.update_nb(endpoint, at, AtomicOp::Add(-1)).unwrap();
+            endpoint.wait(update).unwrap();
+            endpoint.barrier().unwrap();
+            assert_eq!(domain.apply(endpoint, at, AtomicOp::Max(0)), Ok(30));
+            let swap = domain.update_nb(endpoint, at, AtomicOp::Swap(1)).err();
+            assert_eq!(swap, Some(AtomicError::NotInDomain { code: AtomicCode::Swap, kind: AtomicKind::I32 }));
+            let all = AtomicDomain::<i32>::new(Operations::all(AtomicKind::I32)).unwrap();
+            let own = GlobalPtr::new(endpoint.rank(), 8);
+            for (op, then) in
+                [(AtomicOp::Swap(5), 5), (AtomicOp::Get, 5), (AtomicOp::CompareSwap { expected: 5, new: 9 }, 9)]
+            {
+                let update = all.update_nb(endpoint, own, op).unwrap();
+                endpoint.wait(update).unwrap();
+                assert_eq!(endpoint.get_value(own), Ok(then));
+            }
             endpoint.barrier().unwrap();
         });
     }

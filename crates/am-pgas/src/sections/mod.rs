@@ -8,6 +8,7 @@
 //! | form | returns when | a get's values |
 //! |---|---|---|
 //! | `put_strided`, `get_strided`, and so on | the operation is done at the target | go into `&mut [V]` |
+//! | `put_..._signal` | its values are there, and the addition to a counter of the target is under way | |
 //! | `..._nb` | it is under way; [`Endpoint::wait`] waits for it | are packed into a vector that the wait returns |
 //! | `..._nbi` | it is under way; [`Endpoint::quiet`] or the access region waits for it | go into this rank's own segment |
 //!
@@ -38,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use crate::memory::{check_counter, signal};
 use crate::pointer::{Element, GlobalPtr, GlobalSlice};
 use am_core::one_sided::{Dimension, OneSided, OneSidedError, Operation, Runs};
 use am_core::zerocopy::IntoBytes;
@@ -115,6 +117,23 @@ pub trait Sections: sealed::Sealed {
     fn put_vectored_nbi<V: Element>(&mut self, to: &[GlobalSlice<V>], values: &[V]) -> Result<(), OneSidedError> {
         let (rank, ranges) = list(to, self.endpoint().rank())?;
         self.endpoint().put_runs_nbi(rank, &Runs::List(&ranges), values.as_bytes())
+    }
+
+    /// As [`put_vectored`](Self::put_vectored), and begins to add one to a counter of the same rank, which that
+    /// waits for with [`wait_counter`](crate::memory::GlobalMemory::wait_counter). Blocks until the values are
+    /// there.
+    ///
+    /// # Errors
+    /// See the [trait](Sections#errors); [`OneSidedError::Elsewhere`] for a counter of another rank; a misaligned
+    /// counter.
+    fn put_vectored_signal<V: Element>(
+        &mut self,
+        to: &[GlobalSlice<V>],
+        values: &[V],
+        counter: GlobalPtr<u64>,
+    ) -> Result<Operation<()>, OneSidedError> {
+        let (rank, ranges) = list(to, counter.rank())?;
+        put_and_signal(self.endpoint(), (rank, &Runs::List(&ranges)), values.as_bytes(), counter)
     }
 
     /// Reads several slices of one rank, one after the other. Allocates.
@@ -197,6 +216,23 @@ pub trait Sections: sealed::Sealed {
         values: &[V],
     ) -> Result<(), OneSidedError> {
         self.endpoint().put_runs_nbi(to.rank(), &indexed(to, row, indices)?, values.as_bytes())
+    }
+
+    /// As [`put_indexed`](Self::put_indexed), and begins to add one to a counter as
+    /// [`put_vectored_signal`](Self::put_vectored_signal) does.
+    ///
+    /// # Errors
+    /// As [`put_indexed_nb`](Self::put_indexed_nb) and [`put_vectored_signal`](Self::put_vectored_signal).
+    fn put_indexed_signal<V: Element>(
+        &mut self,
+        to: GlobalSlice<V>,
+        row: u64,
+        indices: &[u32],
+        values: &[V],
+        counter: GlobalPtr<u64>,
+    ) -> Result<Operation<()>, OneSidedError> {
+        let runs = indexed(to, row, indices)?;
+        put_and_signal(self.endpoint(), (to.rank(), &runs), values.as_bytes(), counter)
     }
 
     /// Reads rows of `row` values each, those that begin at some indices of a slice.
@@ -295,6 +331,25 @@ pub trait Sections: sealed::Sealed {
         self.endpoint().put_runs_nbi(to.rank(), &shape.there.runs(), packed.as_slice().as_bytes())
     }
 
+    /// As [`put_strided`](Self::put_strided), and begins to add one to a counter as
+    /// [`put_vectored_signal`](Self::put_vectored_signal) does.
+    ///
+    /// # Errors
+    /// As [`put_vectored_signal`](Self::put_vectored_signal).
+    fn put_strided_signal<V: Element>(
+        &mut self,
+        to: GlobalPtr<V>,
+        there: Strided<'_>,
+        counts: &[u64],
+        (values, here): (&[V], Strided<'_>),
+        counter: GlobalPtr<u64>,
+    ) -> Result<Operation<()>, OneSidedError> {
+        let shape = Shape::new(to, there, counts, here)?;
+        let packed = shape.pack(values, self.endpoint(), to.rank())?;
+        let to = (to.rank(), &shape.there.runs());
+        put_and_signal(self.endpoint(), to, packed.as_slice().as_bytes(), counter)
+    }
+
     /// Reads `counts` values in each dimension, of any number of these, that lie strided on both sides. Allocates.
     ///
     /// # Errors
@@ -354,6 +409,18 @@ pub trait Sections: sealed::Sealed {
         let (remote, local) = (Side::at(from, there, counts)?, Side::at(into, here, counts)?);
         self.endpoint().get_runs_nbi(from.rank(), &remote.runs(), &local.runs())
     }
+}
+
+/// Writes runs, and begins to add one to a counter once they are there. Everything is checked before.
+fn put_and_signal<T: Transport, S: HasLayer<OneSided>>(
+    endpoint: &mut Endpoint<T, S>,
+    (rank, runs): (Rank, &Runs<'_>),
+    bytes: &[u8],
+    counter: GlobalPtr<u64>,
+) -> Result<Operation<()>, OneSidedError> {
+    check_counter(endpoint, rank, counter)?;
+    endpoint.put_runs(rank, runs, bytes)?;
+    signal(endpoint, counter)
 }
 
 /// The rank and the ranges of slices of one rank; the first slice says which, or `nowhere` if there is none.
@@ -596,6 +663,40 @@ mod tests {
             );
             assert!(matches!(outside, Err(OneSidedError::Segment { rank, .. }) if rank == me));
             assert_eq!(found(endpoint), expected, "what is refused changes nothing");
+        });
+    }
+
+    /// Rows of every form are there when their signal is.
+    #[test]
+    fn signals_follow_rows() {
+        on_ranks(2, |endpoint| {
+            let (me, other) = (endpoint.rank(), Rank(1 - endpoint.rank().0));
+            let all = GlobalPtr::<u32>::new(other, 64).slice(100);
+            let counter = GlobalPtr::<u64>::new(other, 8);
+            let own = |endpoint: &Ranks| endpoint.local(all.on(me)).unwrap().unwrap().to_vec();
+            let slices = [all.range(3..5).unwrap(), all.range(90..91).unwrap()];
+            let first = endpoint.put_vectored_signal(&slices, &[1, 2, 3], counter).unwrap();
+            endpoint.wait_counter(counter.on(me), 1).unwrap();
+            assert_eq!([3, 4, 90].map(|at| own(endpoint)[at]), [1, 2, 3]);
+            let second = endpoint.put_indexed_signal(all, 2, &[50, 10], &[4, 5, 6, 7], counter).unwrap();
+            endpoint.wait_counter(counter.on(me), 2).unwrap();
+            assert_eq!([50, 51, 10, 11].map(|at| own(endpoint)[at]), [4, 5, 6, 7]);
+            let (there, here) = (Strided { start: 60, strides: &[10] }, Strided { start: 0, strides: &[2] });
+            let third =
+                endpoint.put_strided_signal(all.start(), there, &[3], (&[8, 0, 9, 0, 10], here), counter).unwrap();
+            assert_eq!(endpoint.wait_counter(counter.on(me), 3), Ok(3));
+            assert_eq!([60, 70, 80].map(|at| own(endpoint)[at]), [8, 9, 10]);
+            for operation in [first, second, third] {
+                endpoint.wait(operation).unwrap();
+            }
+            // Nothing is written if the counter is wrong.
+            let elsewhere = OneSidedError::Elsewhere { given: me, needed: other };
+            let found = endpoint.put_indexed_signal(all, 1, &[0], &[1], counter.on(me));
+            assert_eq!(found.err(), Some(elsewhere));
+            let odd = endpoint.put_vectored_signal(&slices, &[1; 3], GlobalPtr::new(other, 12));
+            assert!(matches!(odd, Err(OneSidedError::Segment { source: SegmentError::Misaligned { .. }, .. })));
+            endpoint.barrier().unwrap();
+            assert_eq!([0, 3].map(|at| own(endpoint)[at]), [0, 1]);
         });
     }
 
