@@ -168,6 +168,8 @@ pub(super) struct Channel {
     pub(super) timed: bool,
     /// Since when the oldest item may have waited, once somebody has looked at the clock.
     pub(super) oldest: Option<Instant>,
+    /// Whether this rank has said done and has not been told that it is over.
+    pub(super) ending: bool,
     /// Rounds since this rank said done.
     pub(super) looks: u32,
 }
@@ -207,6 +209,7 @@ impl Channel {
             own_words: buffer(item_buffers[item_buffers.len() - 1].memory()),
             overflow: Overflow::new(plan.item),
             agreement: Agreement::new(me, plan.ranks),
+            ending: false,
             look_ahead,
             bound: look_ahead,
             message_bytes: bytes,
@@ -402,12 +405,16 @@ impl Channel {
     }
 
     pub(super) fn say_done(&mut self) {
-        self.agreement.say();
+        if !std::mem::replace(&mut self.ending, true) {
+            self.agreement.say();
+        }
     }
 
-    /// Whether what was said done of is over.
-    pub(super) fn is_over(&self) -> bool {
-        self.agreement.is_over()
+    /// Whether what was said done of is over; then this rank may push again.
+    pub(super) fn take_end(&mut self) -> bool {
+        let over = self.agreement.is_over();
+        self.ending &= !over;
+        over
     }
 
     /// Takes in an item that a function pushes; there is room in an item buffer or in the overflow.

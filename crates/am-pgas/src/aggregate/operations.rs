@@ -79,6 +79,32 @@ pub trait Aggregate: sealed::Sealed {
     /// again waits on.
     fn done<T: Element>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError>;
 
+    /// Goes on with what is under way, and serves incoming messages once, as bale's `convey_advance` does. With
+    /// `done`, says that this rank pushes no more, once; the program can do other work until all ranks have said
+    /// so and everything is handled. Returns `false` then, once, after which the aggregator can be used again, and
+    /// `true` before. [`Aggregate::done`] waits for what this has begun. Does not wait; does not allocate.
+    ///
+    /// ```
+    /// # use am_core::{Endpoint, HasLayer, Rank, Transport};
+    /// # use am_pgas::aggregate::{Aggregate, AggregateError, Aggregation, Aggregator};
+    /// # fn run<T: Transport, S: HasLayer<Aggregation>>(
+    /// #     endpoint: &mut Endpoint<T, S>, items: Aggregator<u64>, mut work: impl FnMut() -> Option<u64>,
+    /// # ) -> Result<(), AggregateError> {
+    /// let mut done = false;
+    /// while endpoint.advance(items, done)? {
+    ///     match work() {
+    ///         Some(item) if !done => endpoint.push(items, Rank(0), item)?,
+    ///         _ => done = true,
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Aggregate::done`] once this rank has said done, and as [`Endpoint::poll`].
+    fn advance<T: Element>(&mut self, aggregator: Aggregator<T>, done: bool) -> Result<bool, AggregateError>;
+
     /// What the aggregator holds here, and what it may hold.
     ///
     /// # Errors
@@ -194,6 +220,29 @@ fn missing<C: Transport, S: HasLayer<Aggregation>, T>(
     channel.agreement.neighbours().find(gone).map(|rank| AggregateError::Gone { rank })
 }
 
+/// Looks for a rank without which an aggregator cannot get over; whether it is over all the same.
+///
+/// # Errors
+/// Such a rank.
+fn look_for_missing<C: Transport, S: HasLayer<Aggregation>, T>(
+    endpoint: &mut Endpoint<C, S>,
+    aggregator: Aggregator<T>,
+) -> Result<bool, AggregateError> {
+    let Some(missing) = missing(endpoint, aggregator) else { return Ok(false) };
+    // What the rank sent before it went has arrived.
+    endpoint.poll_until_empty()?;
+    let channel = quietly(endpoint, aggregator)?;
+    if channel.take_end() {
+        return Ok(true);
+    }
+    if let (AggregateError::Gone { rank }, None) = (&missing, channel.agreement.broken()) {
+        // Ranks that are no neighbours of that one learn it from here.
+        work(endpoint, aggregator)?.agreement.break_off(Broken::Gone(*rank));
+        endpoint.poll_until_empty()?;
+    }
+    Err(missing)
+}
+
 impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
     #[inline]
     fn push<T: Element>(&mut self, aggregator: Aggregator<T>, to: Rank, item: T) -> Result<(), AggregateError> {
@@ -238,12 +287,24 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
         Ok(())
     }
 
+    fn advance<T: Element>(&mut self, aggregator: Aggregator<T>, done: bool) -> Result<bool, AggregateError> {
+        if done {
+            work(self, aggregator)?.say_done();
+        }
+        self.poll()?;
+        let channel = quietly(self, aggregator)?;
+        if !channel.ending {
+            return Ok(true);
+        }
+        Ok(!channel.take_end() && !look_for_missing(self, aggregator)?)
+    }
+
     fn done<T: Element>(&mut self, aggregator: Aggregator<T>) -> Result<(), AggregateError> {
         work(self, aggregator)?.say_done();
         let (mut steps, mut losses, mut idles) = (0u32, self.losses(), self.statistics().idles);
         self.wait_for(|endpoint| {
             let channel = quietly(endpoint, aggregator)?;
-            if channel.is_over() {
+            if channel.take_end() {
                 return Ok(Some(()));
             }
             steps = steps.wrapping_add(1);
@@ -253,18 +314,7 @@ impl<C: Transport, S: HasLayer<Aggregation>> Aggregate for Endpoint<C, S> {
                 return Ok(None);
             }
             (losses, idles) = (lost, idled);
-            let Some(missing) = missing(endpoint, aggregator) else { return Ok(None) };
-            // What the rank sent before it went has arrived.
-            endpoint.poll_until_empty()?;
-            if quietly(endpoint, aggregator)?.is_over() {
-                return Ok(Some(()));
-            }
-            if let (AggregateError::Gone { rank }, false) = (&missing, broken) {
-                // Ranks that are no neighbours of that one learn it from here.
-                work(endpoint, aggregator)?.agreement.break_off(Broken::Gone(*rank));
-                endpoint.poll_until_empty()?;
-            }
-            Err(missing)
+            Ok(look_for_missing(endpoint, aggregator)?.then_some(()))
         })
     }
 

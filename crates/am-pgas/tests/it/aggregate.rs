@@ -285,6 +285,45 @@ fn what_cannot_work_is_refused() {
     assert_eq!(refused(config.look_ahead(0)), AggregatorError::Zero { what: "look-ahead" });
 }
 
+/// A rank that says done by `advance` goes on with other work until the others have, and may use it again.
+#[test]
+fn advance_does_not_wait() {
+    const TIMES: u64 = 3;
+    let first_is_done = std::sync::atomic::AtomicU64::new(0);
+    on_ranks(3, LoopbackConfig::default(), |joining| {
+        let me = joining.address().rank.0;
+        let (mut endpoint, aggregator) = slices(joining, AggregatorConfig::new()).unwrap();
+        for time in 1..=TIMES {
+            if me == 0 {
+                assert!(endpoint.advance(aggregator, true).unwrap(), "the others have not said done");
+                assert_eq!(endpoint.push(aggregator, Rank(1), 7), Err(AggregateError::SaidDone));
+                first_is_done.store(time, std::sync::atomic::Ordering::SeqCst);
+                // Also if others are over in a poll between.
+                while endpoint.advance(aggregator, time % 2 == 0).unwrap() {
+                    endpoint.poll().unwrap();
+                    thread::yield_now();
+                }
+                let handled: usize = endpoint.state().slices.iter().map(|(_, items)| items.len()).sum();
+                assert_eq!(handled as u64, 2 * time);
+            } else {
+                while first_is_done.load(std::sync::atomic::Ordering::SeqCst) < time {
+                    assert!(endpoint.advance(aggregator, false).unwrap());
+                    thread::yield_now();
+                }
+                endpoint.push(aggregator, Rank(0), time).unwrap();
+                if me == 1 {
+                    while endpoint.advance(aggregator, true).unwrap() {}
+                } else {
+                    // What has begun by one ends by the other.
+                    let _ = endpoint.advance(aggregator, true).unwrap() && endpoint.done(aggregator).is_ok();
+                }
+            }
+            endpoint.barrier().unwrap();
+        }
+        endpoint.finish().unwrap();
+    });
+}
+
 #[test]
 fn memory_stays_within_its_bound() {
     for (ranks, route) in [(1, Route::Direct), (7, Route::Direct), (7, Route::Matrix), (9, Route::Tensor)] {
