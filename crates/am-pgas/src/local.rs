@@ -5,15 +5,16 @@
 //! writes them.
 
 use crate::pointer::{Element, GlobalSlice};
-use am_core::one_sided::{Atomic, AtomicOp, AtomicValue, atomic::Number};
+use am_core::one_sided::{Atomic, AtomicOp, AtomicValue, OneSidedError, atomic::Number};
 use am_core::zerocopy::IntoBytes;
-use am_core::{Memory, Segment, SegmentError};
+use am_core::{Memory, Rank, Segment, SegmentError};
 use std::fmt;
 use std::marker::PhantomData;
 
 /// A row of values in memory that this process sees; see the [module](self).
 pub struct LocalSlice<'a, V, M> {
     segment: &'a Segment<M>,
+    rank: Rank,
     offset: u64,
     len: u64,
     of: PhantomData<V>,
@@ -42,7 +43,9 @@ impl<'a, V: Element, M: Memory> LocalSlice<'a, V, M> {
         let (offset, size) = (slice.offset(), segment.len() as u64);
         let bytes = slice.bytes();
         match bytes.and_then(|bytes| offset.checked_add(bytes)) {
-            Some(end) if end <= size => Ok(Self { segment, offset, len: slice.len(), of: PhantomData }),
+            Some(end) if end <= size => {
+                Ok(Self { segment, rank: slice.rank(), offset, len: slice.len(), of: PhantomData })
+            }
             _ => Err(SegmentError::OutOfRange { offset, len: bytes.unwrap_or(u64::MAX), segment: size }),
         }
     }
@@ -131,16 +134,22 @@ impl<'a, V: Element, M: Memory> LocalSlice<'a, V, M> {
     /// there.
     ///
     /// # Errors
-    /// [`SegmentError::Misaligned`].
+    /// [`OneSidedError::Unsupported`] for bit operations on floating-point numbers; [`OneSidedError::Segment`] for
+    /// a misaligned place.
     ///
     /// # Panics
     /// Outside the row.
     #[inline]
-    pub fn atomic(&self, index: u64, op: AtomicOp<V>) -> Result<V, SegmentError>
+    pub fn atomic(&self, index: u64, op: AtomicOp<V>) -> Result<V, OneSidedError>
     where
         V: AtomicValue + Number,
     {
-        self.segment.atomic(self.place(index, 1), &Atomic::new(op)).map(V::from_bits)
+        let (at, atomic) = (self.place(index, 1), Atomic::new(op));
+        if !atomic.is_supported() {
+            return Err(OneSidedError::Unsupported { code: atomic.code, kind: atomic.kind });
+        }
+        let old = self.segment.atomic(at, &atomic);
+        old.map(V::from_bits).map_err(|source| OneSidedError::Segment { rank: self.rank, source })
     }
 }
 
@@ -148,7 +157,8 @@ impl<'a, V: Element, M: Memory> LocalSlice<'a, V, M> {
 mod tests {
     use super::*;
     use crate::pointer::GlobalPtr;
-    use am_core::{Rank, loopback};
+    use am_core::loopback;
+    use am_core::one_sided::{AtomicCode, AtomicKind};
 
     #[test]
     fn values_go_in_and_out() {
@@ -164,6 +174,10 @@ mod tests {
         assert!(row.iter().eq(all));
         assert_eq!(row.atomic(3, AtomicOp::Add(1)), Ok(9));
         assert_eq!((row.load(3), row.load(2)), (10, 7));
+        let row_of_floats = LocalSlice::new(&segment, GlobalPtr::<f32>::new(Rank(0), 8).slice(14)).unwrap();
+        let bits = OneSidedError::Unsupported { code: AtomicCode::And, kind: AtomicKind::F32 };
+        assert_eq!(row_of_floats.atomic(0, AtomicOp::And(0.0)), Err(bits));
+        assert_eq!(row.load(0), 7, "nothing has changed");
         assert!(LocalSlice::new(&segment, slice.start().slice(15)).is_err());
         assert!(LocalSlice::new(&segment, slice.start().slice(u64::MAX)).is_err());
     }

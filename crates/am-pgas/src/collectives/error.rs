@@ -196,7 +196,7 @@ pub enum CollectiveError {
     },
     /// Members named a barrier differently, or a barrier's two phases did. The barrier is over everywhere, and the
     /// team goes on.
-    #[error("barrier {mine:?} of this rank met barriers named {lowest} to {highest}")]
+    #[error("{} of this rank met barriers named {lowest} to {highest}", named(*mine))]
     BarrierMismatch {
         /// This rank's name of it, if any.
         mine: Option<u32>,
@@ -256,6 +256,11 @@ pub enum CollectiveError {
     /// go.
     #[error(transparent)]
     Wait(#[from] WaitError),
+}
+
+/// A barrier as errors say it.
+fn named(name: Option<u32>) -> String {
+    name.map_or("an anonymous barrier".into(), |name| format!("barrier {name}"))
 }
 
 impl CollectiveError {
@@ -376,6 +381,13 @@ mod tests {
         let text = text.to_string();
         assert!(text.contains("rank 3 called alltoallv of 18446744073709551612 element(s)"), "{text}");
         assert!(text.ends_with("barrier of 1 element(s) of 9 byte(s), f64, by ordered Sum"), "{text}");
+    }
+
+    #[test]
+    fn barriers_are_told_by_name() {
+        let text = |mine| CollectiveError::BarrierMismatch { mine, lowest: 7, highest: 8 }.to_string();
+        assert_eq!(text(Some(8)), "barrier 8 of this rank met barriers named 7 to 8");
+        assert_eq!(text(None), "an anonymous barrier of this rank met barriers named 7 to 8");
     }
 
     #[test]
