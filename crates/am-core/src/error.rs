@@ -146,6 +146,10 @@ pub enum WaitError {
     /// Serving incoming messages found something wrong.
     #[error(transparent)]
     Poll(#[from] PollError),
+    /// Another endpoint called something else of all endpoints, such as an allocation in all segments, while this one
+    /// was in a barrier. The next such call begins anew.
+    #[error("a barrier met another collective call of another endpoint: all have to call the same")]
+    OtherCall,
     /// The deadline or the endpoint's time-out ran out.
     #[error("timed out: {0}")]
     TimedOut(Box<StallReport>),
@@ -175,7 +179,7 @@ impl WaitError {
     pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
             Self::Poll(error) => error.loss(),
-            Self::TimedOut(_) => None,
+            Self::TimedOut(_) | Self::OtherCall => None,
         }
     }
 

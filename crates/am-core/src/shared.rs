@@ -450,7 +450,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
     pub fn barrier(&self) -> Result<(), WaitError> {
         // Nothing is half changed if a thread panicked here: the endpoint's own lock tells.
         let _alone = self.inner.barrier.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut barrier, mut deferred) = (Dissemination::new([u64::MAX; 2]), VecDeque::new());
+        let (mut barrier, mut deferred) = (Dissemination::barrier(), VecDeque::new());
         let outcome = loop {
             let came =
                 self.wait(None, |endpoint| endpoint.barrier_step(&mut barrier).map(ControlFlow::break_value));
@@ -465,7 +465,7 @@ impl<T: Transport, S> SharedEndpoint<T, S> {
         };
         let mut guard = self.lock();
         guard.end_barrier(&outcome, deferred);
-        outcome.map(|_| guard.count_barrier())
+        guard.is_barrier(outcome?)
     }
 
     /// Leaves the job properly as [`Endpoint::finish`] does, whatever other handles there are: using one of them

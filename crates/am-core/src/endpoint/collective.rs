@@ -24,6 +24,10 @@ const MAX_DESCRIPTION: usize = 1 << 18;
 /// Two numbers that a barrier reduces to their minima.
 pub(crate) type Minima = [u64; 2];
 
+/// What a barrier brings. What else has to be agreed on brings no 0 as its first number, so that both sides of a
+/// mismatch see it.
+const OF_BARRIER: Minima = [0, u64::MAX];
+
 /// A barrier under way.
 pub(crate) struct Dissemination {
     /// The minima so far.
@@ -34,6 +38,11 @@ pub(crate) struct Dissemination {
 }
 
 impl Dissemination {
+    /// One that agrees on nothing.
+    pub(crate) fn barrier() -> Self {
+        Self::new(OF_BARRIER)
+    }
+
     pub(crate) fn new(mine: Minima) -> Self {
         Self { all: mine, round: 0, sent: false }
     }
@@ -123,14 +132,13 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// before the barrier need not have been handled when it ends. Collective; blocks; does not allocate.
     ///
     /// # Errors
-    /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more; a bad
-    /// message; a time-out (its report names the endpoint that nothing was heard from). The barrier cannot be used
+    /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more;
+    /// [`WaitError::OtherCall`]; a bad message; a time-out (its report names the endpoint that nothing was heard from). The barrier cannot be used
     /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait
     /// returns it.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
-        self.minima([u64::MAX; 2])?;
-        self.count_barrier();
-        Ok(())
+        let all = self.minima(OF_BARRIER)?;
+        self.is_barrier(all)
     }
 
     /// Waits until no endpoint has a request under way or a layer with work left: what [`Endpoint::drain`] and
@@ -175,7 +183,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// A barrier that finds the smallest of each of two numbers over all endpoints: what a layer needs to agree on
-    /// sizes. The complement of a number yields its largest. Collective; blocks; does not allocate.
+    /// sizes. The complement of a number yields its largest. An [`Endpoint::barrier`] that it meets brings 0 and
+    /// `u64::MAX`, and fails with [`WaitError::OtherCall`] if other numbers come out. Collective; blocks; does not
+    /// allocate.
     ///
     /// ```
     /// # use am_core::{Endpoint, Handlers, loopback};
@@ -266,7 +276,7 @@ impl<T: Transport, S> Endpoint<T, S> {
             WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_))) => error.keep(deferred),
             error if !barrier.sent || !arrived() => return Err(error),
             // What the lost rank sent before it went may have arrived together with the news.
-            WaitError::Poll(PollError::PeerLost { .. }) | WaitError::TimedOut(_) => {}
+            WaitError::Poll(PollError::PeerLost { .. }) | WaitError::TimedOut(_) | WaitError::OtherCall => {}
             WaitError::Poll(error) => error.keep(deferred),
         }
         Ok(())
@@ -282,8 +292,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
     }
 
-    /// Counts a barrier that has come to its end.
-    pub(crate) fn count_barrier(&mut self) {
+    /// Counts a barrier that has come to its end, if it was one at all endpoints.
+    pub(crate) fn is_barrier(&mut self, all: Minima) -> Result<(), WaitError> {
+        if all != OF_BARRIER {
+            return Err(WaitError::OtherCall);
+        }
+        self.count_barrier();
+        Ok(())
+    }
+
+    fn count_barrier(&mut self) {
         self.sender.stats.barriers += 1;
     }
 

@@ -172,6 +172,12 @@ pub enum AllocationError {
         /// What that called for.
         in_b: Call,
     },
+    /// Another rank was in a barrier, or left by one, in place of this call.
+    #[error("a collective call differs: this rank {mine}, another has come to a barrier")]
+    Barrier {
+        /// What this rank called for.
+        mine: Call,
+    },
     /// Ranks have left different parts of their segments alone.
     #[error("the ranks leave between {least} and {most} bytes of their segments alone")]
     BeginningsDiffer {
@@ -392,7 +398,8 @@ pub trait SegmentAllocation: sealed::Sealed {
     ///
     /// # Errors
     /// [`AllocationError::CallsDiffer`] names two ranks and what they asked for, [`AllocationError::Exhausted`]
-    /// says what is free on the rank with the least, both on all ranks alike; [`AllocationError::Wait`], as
+    /// says what is free on the rank with the least, both on all ranks alike; [`AllocationError::Barrier`] where
+    /// another rank calls [`Endpoint::barrier`] instead, which fails there; [`AllocationError::Wait`], as
     /// [`Endpoint::barrier`].
     fn allocate_symmetric<V: Element>(&mut self, len: u64) -> Result<SymmetricArray<V>, AllocationError> {
         self.allocate_symmetric_aligned(len, LINE)
@@ -442,9 +449,13 @@ pub trait SegmentAllocation: sealed::Sealed {
 /// Has all ranks agree on a call, or tells which two differ.
 pub(crate) fn agree<T: Transport, S>(endpoint: &mut Endpoint<T, S>, call: Call) -> Result<(), AllocationError> {
     let mine = call.encode();
-    let word = digest(mine);
+    // A barrier brings 0.
+    let word = digest(mine).max(1);
     let [least, most] = endpoint.minima([word, !word])?;
     let most = !most;
+    if least == 0 {
+        return Err(AllocationError::Barrier { mine: call });
+    }
     if least == most {
         return Ok(());
     }
@@ -635,6 +646,34 @@ mod tests {
             endpoint.free_symmetric(array).unwrap();
             endpoint.leave_alone(8).unwrap();
             assert_eq!(endpoint.allocate_symmetric_aligned::<u8>(1, 8).unwrap().offset(), 8);
+            endpoint.barrier().unwrap();
+        });
+    }
+
+    /// Allocating, freeing and making arrays beside a barrier: all ranks learn of it, and go on in step.
+    #[test]
+    fn barriers_beside_them_are_told() {
+        on_ranks(3, |endpoint| {
+            let me = endpoint.rank().0;
+            let array = endpoint.allocate_symmetric::<u64>(3).unwrap();
+            let mut array = Some(array);
+            for odd in 0..3 {
+                let mine = Call::Allocate { len: 10, size: 8, alignment: 64, distribution: 0 };
+                if me == odd {
+                    assert_eq!(endpoint.barrier(), Err(WaitError::OtherCall));
+                    assert_eq!(endpoint.barrier(), Err(WaitError::OtherCall));
+                    assert_eq!(endpoint.barrier(), Err(WaitError::OtherCall));
+                } else {
+                    let found = endpoint.allocate_symmetric::<u64>(10).map(drop);
+                    assert_eq!(found, Err(AllocationError::Barrier { mine }));
+                    let unfreed = endpoint.free_symmetric(array.take().unwrap()).unwrap_err();
+                    assert!(matches!(unfreed.error, AllocationError::Barrier { mine: Call::Free { offset: 0 } }));
+                    array = Some(*unfreed.array);
+                    assert!(GlobalArray::<u8>::new(endpoint, Distribution::block([9], 3).unwrap()).is_err());
+                }
+                endpoint.barrier().unwrap();
+            }
+            endpoint.free_symmetric(array.unwrap()).unwrap();
             endpoint.barrier().unwrap();
         });
     }
