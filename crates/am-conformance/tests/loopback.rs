@@ -24,6 +24,15 @@ fn without_trait_objects() {
     run(Loopback, concrete_cases(), &Plan::with_ranks(Profile::Quick, &[1, 3])).check();
 }
 
+#[test]
+fn losses_inside_every_operation() {
+    // As many seeds as there are operations: each of them comes first once.
+    for seed in 0..21 {
+        let plan = Plan { seed, only: Some("teams-lost".into()), ..Plan::with_ranks(Profile::Quick, &[3]) };
+        run(Loopback, all_cases(), &plan).check();
+    }
+}
+
 /// Takes minutes: `cargo test --release -p am-conformance --test loopback -- --ignored --nocapture`.
 #[test]
 #[ignore = "the full profile takes minutes"]

@@ -10,10 +10,11 @@ use am_pgas::pointer::Element;
 use am_pgas::{Pgas, pgas_state};
 
 /// Ways and disciplines of the aggregators, with the bytes of their messages.
-const WAYS: [(&str, Route, SendPolicy, usize); 3] = [
+const WAYS: [(&str, Route, SendPolicy, usize); 4] = [
     ("direct", Route::Direct, SendPolicy::Deterministic, 100),
     ("matrix", Route::Matrix, SendPolicy::Usual, 200),
     ("tensor", Route::Tensor, SendPolicy::Steady(Span::from_micros(10)), 120),
+    ("aged", Route::Matrix, SendPolicy::Aged(Span::from_micros(10)), 160),
 ];
 
 /// What has come from a rank by one way.
@@ -98,7 +99,7 @@ pub(super) fn all_ways<T: Transport>(world: &World, transport: T) -> Verdict {
     let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
     let in_order = (0..ranks).all(|rank| endpoint.limits(Rank(rank)).is_some_and(|limits| limits.ordered));
     let mut pushed = vec![[0u32; WAYS.len()]; ranks as usize];
-    let mut due = [vec![0u32; ranks as usize], vec![0; ranks as usize], vec![0; ranks as usize]];
+    let mut due: [_; WAYS.len()] = std::array::from_fn(|_| vec![0u32; ranks as usize]);
     let mut answers = (0, 0);
     for time in 0..world.count(2, 10) {
         for (number, to) in destinations(world, ranks, me, time).enumerate() {
@@ -130,6 +131,32 @@ pub(super) fn all_ways<T: Transport>(world: &World, transport: T) -> Verdict {
         }
         endpoint.barrier()?;
     }
+    endpoint.finish()?;
+    Ok(())
+}
+
+/// Items that fill no message leave by their age alone, while ranks poll without a wait that would send them.
+pub(super) fn aged<T: Transport>(world: &World, transport: T) -> Verdict {
+    let (mut endpoint, table) = attach(world, transport)?;
+    let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
+    let way = WAYS.iter().position(|(name, ..)| *name == "aged").expect("it is one of the ways");
+    endpoint.barrier()?;
+    for time in 0..world.count(3, 50) {
+        for to in (0..ranks).map(Rank) {
+            endpoint.push(table.ways[way], to, time)?;
+        }
+        let until = endpoint.now() + world.patience;
+        while endpoint.state().heard[way].iter().any(|heard| heard.items <= time) {
+            ensure(endpoint.now() < until, || {
+                format!("items wait longer than their age: rank {me} has {:?}", endpoint.state().heard[way])
+            })?;
+            endpoint.poll()?;
+            endpoint.charge(Span::from_micros(1));
+            std::thread::yield_now();
+        }
+    }
+    endpoint.done(table.ways[way])?;
+    nothing_held(&endpoint, table.ways[way])?;
     endpoint.finish()?;
     Ok(())
 }

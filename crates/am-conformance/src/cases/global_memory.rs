@@ -12,7 +12,7 @@ use am_pgas::allocator::{AllocationError, Call, FreeError, LocalArray, SegmentAl
 use am_pgas::memory::{AtomicDomain, AtomicError, GlobalMemory, Operations};
 use am_pgas::pointer::{GlobalPtr, GlobalSlice};
 
-type Ranks<T> = Endpoint<T, Pgas>;
+pub(super) type Ranks<T> = Endpoint<T, Pgas>;
 
 impl From<AllocationError> for Failure {
     fn from(error: AllocationError) -> Self {
@@ -40,7 +40,7 @@ pub(super) fn attach<T: Transport>(world: &World, transport: T) -> Result<Ranks<
 
 /// Bytes of each rank's segment that every rank writes alone: enough to exceed all limits up to 1 MiB, if there is
 /// room. Collective.
-fn part<T: Transport>(endpoint: &mut Ranks<T>) -> Result<u64, Failure> {
+pub(super) fn part<T: Transport>(endpoint: &mut Ranks<T>) -> Result<u64, Failure> {
     let (ranks, me) = (endpoint.ranks(), endpoint.rank());
     let segments = (0..ranks).filter_map(|rank| endpoint.segment_len(Rank(rank)));
     let room = segments.min().unwrap_or(0) / 2 / u64::from(ranks);
@@ -58,7 +58,7 @@ fn limits<T: Transport>(endpoint: &Ranks<T>, to: Rank) -> Vec<u64> {
 }
 
 /// This rank's part of a rank's segment.
-fn mine<T: Transport>(endpoint: &Ranks<T>, all: &SymmetricArray<u8>, rank: Rank) -> GlobalSlice<u8> {
+pub(super) fn mine<T: Transport>(endpoint: &Ranks<T>, all: &SymmetricArray<u8>, rank: Rank) -> GlobalSlice<u8> {
     let size = all.len() / u64::from(endpoint.ranks());
     let me = u64::from(endpoint.rank().0);
     all.on(rank).range(me * size..(me + 1) * size).expect("every rank has a part")
@@ -196,11 +196,9 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut endpoint = attach(world, transport)?;
     let (shape, me) = (endpoint.shape(), endpoint.rank());
     let size = part(&mut endpoint)?.min(4000);
-    if size < 600 {
-        // The forms need room beside each other.
-        endpoint.finish()?;
-        return Ok(());
-    }
+    // The forms need room beside each other.
+    ensure(size >= 128, || format!("a part of {size} bytes has no room for the forms"))?;
+    let unit = if size < 600 { 9 } else { 61 };
     let all = endpoint.allocate_symmetric::<u8>(size * u64::from(shape.ranks))?;
     let landing = endpoint.allocate_symmetric::<u8>(size)?;
     let mut random = world.random(u64::from(me.0));
@@ -208,11 +206,11 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
     for round in 0..u64::from(world.count(12, 300)) {
         let rank = Rank(random.below(u64::from(shape.ranks)) as u32);
         let base = mine(&endpoint, &all, rank).offset();
-        let (list, indices, dimensions) = draw(&mut random, base, size);
-        let len = 1 + random.below([8, 60][round as usize % 2]);
+        let (list, indices, dimensions) = draw(&mut random, base, size, unit);
+        let len = 1 + random.below([8, unit - 1][round as usize % 2]);
         let runs = match round % 3 {
             0 => Runs::List(&list),
-            1 => Runs::Indexed { base, unit: 61, len, indices: &indices },
+            1 => Runs::Indexed { base, unit, len, indices: &indices },
             _ => Runs::Strided { base: base + size / 2, len, dimensions: &dimensions },
         };
         let bytes = pattern(world.salt(&[round, u64::from(me.0)]), runs.bytes() as usize);
@@ -271,8 +269,8 @@ pub(super) fn runs<T: Transport>(world: &World, transport: T) -> Verdict {
     Ok(())
 }
 
-/// Runs of all forms inside `size` bytes from `base` on that do not overlap.
-fn draw(random: &mut Random, base: u64, size: u64) -> (Vec<(u64, u64)>, Vec<u32>, [Dimension; 2]) {
+/// Runs of all forms inside `size` bytes from `base` on that do not overlap if they are shorter than `unit`.
+fn draw(random: &mut Random, base: u64, size: u64, unit: u64) -> (Vec<(u64, u64)>, Vec<u32>, [Dimension; 2]) {
     let (mut list, mut at) = (Vec::new(), 0);
     while list.len() < 40 {
         at += random.below(20);
@@ -286,13 +284,14 @@ fn draw(random: &mut Random, base: u64, size: u64) -> (Vec<(u64, u64)>, Vec<u32>
     }
     random.shuffle(&mut list);
     let mut indices: Vec<u32> =
-        (0..(size / 61).saturating_sub(1) as u32).filter(|_| random.below(3) > 0).collect();
+        (0..(size / unit).saturating_sub(1) as u32).filter(|_| random.below(3) > 0).collect();
     random.shuffle(&mut indices);
     // Rows and columns on both sides of the middle, away from each other.
-    let columns = random.below(size / 2 / 70 / 4) + 1;
+    let stride = unit as i64 + 9;
+    let columns = random.below(size / 2 / stride as u64 / 4) + 1;
     let dimensions = [
-        Dimension { count: 1 + random.below(3), stride: -70 * columns as i64 },
-        Dimension { count: columns, stride: 70 },
+        Dimension { count: 1 + random.below(3), stride: -stride * columns as i64 },
+        Dimension { count: columns, stride },
     ];
     (list, indices, dimensions)
 }

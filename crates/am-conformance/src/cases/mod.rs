@@ -11,11 +11,14 @@ mod arrays;
 mod bad_input;
 mod call_groups;
 mod calls;
+mod collective_types;
 mod collectives;
 mod direct;
 mod endings;
 mod flood;
+mod global_atomics;
 mod global_memory;
+mod global_sections;
 mod issue;
 mod layers;
 mod message_collectives;
@@ -31,6 +34,7 @@ mod statistics;
 mod tables;
 mod tamper;
 mod teams;
+mod teams_lost;
 mod threads;
 mod tokens;
 mod unwinding;
@@ -114,20 +118,24 @@ suite! {
     (17, "one-sided-loss", "a target panics among operations", SMALLEST.ranks(2).unwinds(), native::target_lost),
     (18, "collectives", "collectives of overlapping teams", PLAIN, collectives::usual),
     (18, "collectives-tight", "the same, smallest buffers and window", SMALLEST, collectives::tight),
+    (18, "collectives-types", "elements of other types, all operators", SMALLEST, collective_types::types),
     (18, "collectives-ahead", "a root that is far ahead", SMALLEST, collectives::ahead),
     (18, "collectives-refusals", "wrong calls and names of barriers", PLAIN, collectives::refusals),
     (18, "collectives-mismatches", "calls that differ are named", SEVERAL, collectives::mismatches),
     (18, "collectives-sizes", "messages of the wrong size", SEVERAL, collectives::sizes),
     (19, "teams", "splits, lists and duplicates", PLAIN, teams::shapes),
-    (19, "teams-lost-small", "a rank lost in small collectives", SEVERAL.unwinds(), teams::lost_inside_small),
-    (19, "teams-lost-large", "a rank lost in large collectives", SEVERAL.unwinds(), teams::lost_inside_large),
+    (19, "teams-lost-small", "a rank lost in small collectives", SEVERAL.unwinds(), teams_lost::small),
+    (19, "teams-lost-large", "a rank lost in large collectives", SEVERAL.unwinds(), teams_lost::large),
     (19, "teams-left", "a rank leaves inside a collective", SEVERAL, teams::left_inside),
     (19, "teams-shrink", "ranks lost while others agree", SEVERAL.unwinds(), teams::lost_while_shrinking),
     (20, "aggregation", "aggregators by all ways, with answers", SMALLEST, aggregation::all_ways),
+    (20, "aggregation-aged", "items that leave by their age alone", SMALLEST, aggregation::aged),
     (20, "aggregation-loss", "a rank panics before the end", SEVERAL.unwinds(), aggregation::panics),
     (21, "typed-access", "values, slices and access regions", SMALLEST, global_memory::typed_access),
+    (21, "typed-sections", "vectored, indexed and strided values", SMALLEST, global_sections::sections),
     (21, "runs", "listed, indexed and strided runs", SMALLEST, global_memory::runs),
     (21, "allocator", "symmetric and local memory", PLAIN, global_memory::allocator),
+    (21, "atomic-types", "all operations on all types", SMALLEST, global_atomics::atomics),
     (21, "atomic-domains", "atomics one by one and in batches", SMALLEST, global_memory::domains),
     (22, "array-sections", "elements and sections of arrays", PLAIN, arrays::sections),
     (22, "array-batches", "batches of elements of arrays", SMALLEST, arrays::batches),

@@ -1,11 +1,11 @@
 //! Item 19, teams: who is in them and in which order, and what becomes of them when ranks are lost.
 
-use super::collectives::{Ranks, attach};
-use super::last;
+use super::collectives::attach;
 use crate::case::unwind;
 use crate::world::{Failure, Verdict, World, ensure, equal};
-use am_core::{Handlers, LossCause, Rank, Transport};
-use am_pgas::collectives::{CollectiveError, Collectives, Sum, Tuning};
+use am_core::{Endpoint, Handlers, LossCause, Rank, Transport};
+use am_pgas::collectives::{Collectives, Sum, Tuning};
+use am_pgas::layers::HasLayer;
 use am_pgas::{Pgas, Team};
 
 /// Splits, lists, duplicates and hosts, many times over; positions translate both ways.
@@ -56,103 +56,24 @@ pub(super) fn shapes<T: Transport>(world: &World, transport: T) -> Verdict {
     Ok(())
 }
 
-/// What the survivors get, whichever operation they are in.
-fn names_victim(victim: Rank, what: &str, error: &CollectiveError) -> Verdict {
-    let (expected, found) = (Some((victim, LossCause::Panicked)), error.loss());
-    ensure(found == expected, || format!("{what}: found {error}, expected the loss of rank {victim}"))
-}
-
-/// The operations that a rank is lost inside of.
-fn operate<T: Transport>(
-    kind: u32,
-    team: &Team,
-    endpoint: &mut Ranks<T>,
-    count: usize,
-) -> Result<(), CollectiveError> {
-    let size = team.size() as usize;
-    let (mut part, mut all) = (vec![1u64; count], vec![1u64; count * size]);
-    let root = kind % team.size();
-    match kind {
-        0 => team.barrier(endpoint),
-        1 => team.broadcast(endpoint, root, &mut part),
-        2 => team.reduce(endpoint, root, &mut part, Sum),
-        3 => team.allreduce(endpoint, &mut part, Sum),
-        4 => team.reduce_scatter(endpoint, &all, &mut part, Sum),
-        5 => team.scan(endpoint, &mut part, Sum),
-        6 => team.exscan(endpoint, &mut part, Sum),
-        7 => team.scatter(endpoint, root, &all, &mut part),
-        8 => team.gather(endpoint, root, &part, &mut all),
-        9 => team.allgather(endpoint, &part, &mut all),
-        _ => team.alltoall(endpoint, &all.clone(), &mut all),
-    }
-}
-
-/// The last rank is lost inside each operation in turn, of small or large messages: the job shrinks by one at a
-/// time.
-fn lost_inside<T: Transport>(world: &World, transport: T, count: usize) -> Verdict {
-    let mut endpoint = attach(world, transport, Tuning::default())?;
-    let all = Team::world(&mut endpoint)?;
-    // A different operation for each seed and number of ranks.
-    let kinds = 11;
-    let first = (world.seed as u32).wrapping_add(endpoint.ranks() * 5) % kinds;
-    let without = all.split(&mut endpoint, (all.me() + 1 < all.size()).then_some(0), 0)?;
-    let mut team = all.duplicate(&mut endpoint)?;
-    let victim = last(endpoint.shape());
-    for round in 0..3 {
-        operate((first + round) % kinds, &team, &mut endpoint, count)?;
-    }
-    arrive(&all, &mut endpoint, victim)?;
-    if endpoint.rank() == victim {
-        // Some have begun, others have not.
-        let begun = team.allreduce_nb(&mut endpoint, vec![1u64; count], Sum)?;
-        std::mem::forget(begun);
-        unwind();
-    }
-    let without = without.expect("all but the last are in it");
-    // The loss may be known before this begins.
-    let begun = team.allreduce_nb(&mut endpoint, vec![1u64; count], Sum);
-    let mut ended = begun.and_then(|begun| begun.wait(&mut endpoint).map(drop));
-    for round in 0.. {
-        if let Err(error) = &ended {
-            names_victim(victim, "an operation that a rank was lost in", error)?;
-            break;
-        }
-        ended = operate((first + round) % kinds, &team, &mut endpoint, count);
-    }
-    equal("the next operation", team.barrier(&mut endpoint), ended)?;
-    // Nobody has acknowledged anything, and yet a team without the victim goes on.
-    equal("sum of those without it", without.allreduce_one(&mut endpoint, 1u32, Sum)?, victim.0)?;
-    endpoint.acknowledge_loss(victim);
-    team = team.shrink(&mut endpoint)?;
-    equal("the survivors", team.ranks(), without.ranks())?;
-    for kind in 0..kinds {
-        operate(kind, &team, &mut endpoint, count)?;
-    }
-    equal("sum of the survivors", team.allreduce_one(&mut endpoint, 1u32, Sum)?, victim.0)?;
-    leave(endpoint, &team)
-}
-
 /// The victim goes on when all others have been here, none of whom waits for anything then.
-fn arrive<T: Transport>(all: &Team, endpoint: &mut Ranks<T>, victim: Rank) -> Verdict {
+pub(super) fn arrive<T: Transport, S: HasLayer<Collectives>>(
+    all: &Team,
+    endpoint: &mut Endpoint<T, S>,
+    victim: Rank,
+) -> Verdict {
     let mut arrived = vec![0u8; if endpoint.rank() == victim { all.size() as usize } else { 0 }];
-    Ok(all.gather(endpoint, victim.0, &[1], &mut arrived)?)
+    let root = all.position(victim).expect("the victim is in the team");
+    Ok(all.gather(endpoint, root, &[1], &mut arrived)?)
 }
 
 /// Leaves when all others are ready to: who has been through a barrier may be missed by those who are still in it.
-fn leave<T: Transport>(mut endpoint: Ranks<T>, team: &Team) -> Verdict {
+pub(super) fn leave<T: Transport, S: HasLayer<Collectives>>(mut endpoint: Endpoint<T, S>, team: &Team) -> Verdict {
     team.barrier(&mut endpoint)?;
     // What the barrier's last messages need to be on their way; their receivers have all that they wait for.
     endpoint.drain().map_err(Failure::Wait)?;
     endpoint.leave();
     Ok(())
-}
-
-pub(super) fn lost_inside_small<T: Transport>(world: &World, transport: T) -> Verdict {
-    lost_inside(world, transport, 2)
-}
-
-pub(super) fn lost_inside_large<T: Transport>(world: &World, transport: T) -> Verdict {
-    lost_inside(world, transport, 3000)
 }
 
 /// Ranks are lost one after the other, each while the others agree on a team without the one before.
