@@ -3,6 +3,7 @@
 //!
 //! `cargo run --release --example bfs -- --ranks 2 --scale 20 --beside`; `--help` lists the flags. `--beside` runs
 //! the sequential search of the same graph afterwards and prints both rates.
+//! A copy takes along `kronecker.rs` of `crates/lab/src/workload`, and `scramble` of the `mod.rs` there.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::Team;

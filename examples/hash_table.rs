@@ -1,6 +1,7 @@
 //! A hash table that is spread over all ranks: every rank inserts, then looks up what the others have inserted.
 //!
 //! `cargo run --release --example hash_table -- --ranks 4 --backend udp`; `--help` lists the flags.
+//! A copy of this program takes `scramble`, one function of `crates/lab/src/workload/mod.rs`, along.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::aggregate::Emitter;

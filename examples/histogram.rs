@@ -1,6 +1,7 @@
 //! Histogram: every rank adds many small updates to a table that is spread over all ranks (bale's `histo`).
 //!
 //! `cargo run --release --example histogram -- --ranks 4 --backend udp`; `--help` lists the flags.
+//! A copy of this program takes `scramble`, one function of `crates/lab/src/workload/mod.rs`, along.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::prelude::*;

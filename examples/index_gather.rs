@@ -3,6 +3,7 @@
 //! Questions travel by one aggregator, and the function that handles them answers by another.
 //!
 //! `cargo run --release --example index_gather -- --ranks 4 --backend udp`; `--help` lists the flags.
+//! A copy of this program takes `scramble`, one function of `crates/lab/src/workload/mod.rs`, along.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::aggregate::Emitter;

@@ -6,6 +6,7 @@
 //! the columns that occur in them, and sends each entry to the owner of its new row.
 //!
 //! `cargo run --release --example permute_matrix -- --ranks 4`; `--help` lists the flags.
+//! A copy of this program takes `scramble`, one function of `crates/lab/src/workload/mod.rs`, along.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::aggregate::Emitter;

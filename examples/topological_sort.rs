@@ -1,11 +1,10 @@
 //! Topological sort: brings a permuted triangular matrix that is spread over all ranks into triangular form again
-//! (bale's `toposort`).
+//! (bale's `toposort`). A row with a single entry left is a pivot: it and the entry's column come next, and the
+//! column's entries vanish from the other rows, which makes new pivots. Rows know how many entries they have left
+//! and the sum of these entries' columns, so that a pivot knows its column.
 //!
-//! A row with a single entry left is a pivot: it and the entry's column come next, and the column's entries vanish
-//! from the other rows, which makes new pivots. Pivots of one level are independent of each other. Rows know how
-//! many entries they have left and the sum of these entries' columns, so that a pivot knows its column.
-//!
-//! `cargo run --release --example topological_sort -- --ranks 4`; `--help` lists the flags.
+//! `cargo run --release --example topological_sort -- --ranks 4`; `--help` lists the flags. A copy takes along
+//! `triangular.rs` of `crates/lab/src/workload`, and `scramble` of the `mod.rs` there.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::Team;
