@@ -2,6 +2,7 @@
 //! and on bare active messages, so that each figure has its baseline in the same run.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,6 +16,7 @@ use active_messages::pgas::{Pgas, Team};
 use active_messages::{Category, Endpoint, Handlers, Payload, Rank, Request, Token};
 use lab::random_access::hpcc;
 use transport_udp::{LocalJob, LocalOptions, Udp, UdpConfig};
+use zerocopy::IntoBytes as _;
 
 /// Bytes of what is put at once, of a Long, and of the part of a segment that these rotate over.
 pub(crate) const BLOCK: usize = 1 << 20;
@@ -23,6 +25,8 @@ const SPARE: usize = 8 << 20;
 const AT_ONCE: usize = 1 << 16;
 /// Words of the table that each rank holds.
 const WORDS: u64 = 1 << 20;
+/// Puts that are under way at once.
+const PUTS: usize = 8;
 const OTHER: Rank = Rank(1);
 
 /// What is measured.
@@ -43,6 +47,8 @@ pub(crate) enum FarTask {
     },
     /// RandomAccess with aggregated updates, iterations counted per rank.
     RandomAccess,
+    /// The same updates in buckets that the program fills and sends itself.
+    OwnBuckets,
     /// Ones added to random elements of an array, iterations counted per rank.
     Histogram,
     /// Random elements of an array, iterations counted per rank.
@@ -96,13 +102,15 @@ struct FarRank {
     ask: Request<u64>,
     note: Request<u64>,
     updates: Aggregator<u64>,
+    bucket: Request<()>,
+    buckets: Vec<Vec<u64>>,
     table: GlobalArray<u64>,
     block: Vec<u64>,
     indices: Vec<u64>,
     out: Vec<u64>,
     stream: u64,
-    /// What was sent for other ranks' words: with RandomAccess, histogram, and index gather.
-    sent: [Sent; 3],
+    /// What was sent for other ranks' words: with RandomAccess, histogram, index gather, and own buckets.
+    sent: [Sent; 4],
 }
 
 impl FarRank {
@@ -119,9 +127,14 @@ impl FarRank {
         let apply = |state: &mut State, updates: &[u64]| {
             updates.iter().for_each(|update| state.part[(update % WORDS) as usize] ^= update);
         };
+        let bucket = handlers.one_way("bucket", |state: &mut State, _, (): (), bytes: Payload<'_>| {
+            bytes.for_each_u64(|update| state.part[(update % WORDS) as usize] ^= update);
+        });
         let config = AggregatorConfig::new().look_ahead(hpcc::LOOK_AHEAD);
         let updates = Aggregator::register_anonymous(&joining, &mut pgas, &mut handlers, "updates", config, apply);
-        let (ask, note, updates) = (ask.expect(few), note.expect(few), updates.expect(few));
+        let (ask, note) = (ask.expect(few), note.expect(few));
+        let (updates, bucket) = (updates.expect(few), bucket.expect(few));
+        let buckets = vec![Vec::with_capacity(hpcc::LOOK_AHEAD); joining.shape().ranks as usize];
         let state = State { pgas, replies: 0, part: vec![0; WORDS as usize] };
         let mut endpoint = joining.attach(handlers, state).expect("all ranks have the same tables");
         let world = Team::world(&mut endpoint).expect("nobody is lost");
@@ -136,12 +149,14 @@ impl FarRank {
             ask,
             note,
             updates,
+            bucket,
+            buckets,
             table,
             block,
             indices,
             out,
             stream,
-            sent: [Sent::default(); 3],
+            sent: [Sent::default(); 4],
         }
     }
 
@@ -168,20 +183,28 @@ impl FarRank {
             FarTask::Longs if leads => {
                 for index in 0..iterations {
                     let at = index * BLOCK as u64 % SPARE as u64;
-                    let bytes = zerocopy::IntoBytes::as_bytes(self.block.as_slice());
+                    let bytes = self.block.as_slice().as_bytes();
                     endpoint.request_long(OTHER, self.note, index, bytes, at).expect(there);
                 }
                 endpoint.drain().expect(there);
             }
             FarTask::Puts if leads => {
+                let mut under_way = VecDeque::with_capacity(PUTS);
                 for index in 0..iterations {
+                    if under_way.len() == PUTS {
+                        let oldest = under_way.pop_front().expect("some are under way");
+                        endpoint.wait(oldest).expect(there);
+                    }
                     let to = GlobalPtr::<u64>::new(OTHER, index * BLOCK as u64 % SPARE as u64);
-                    endpoint.put_slice_nbi(to.slice(BLOCK as u64 / 8), &self.block).expect(there);
+                    let put = endpoint.put_slice_nb(to.slice(BLOCK as u64 / 8), &self.block);
+                    under_way.push_back(put.expect(there));
                 }
-                endpoint.quiet().expect(there);
+                under_way.into_iter().for_each(|put| endpoint.wait(put).expect(there));
             }
             FarTask::Barrier { .. } => (0..iterations).for_each(|_| world.barrier(endpoint).expect(there)),
-            FarTask::RandomAccess | FarTask::Histogram | FarTask::IndexGather => self.update(task, iterations),
+            FarTask::RandomAccess | FarTask::OwnBuckets | FarTask::Histogram | FarTask::IndexGather => {
+                self.update(task, iterations);
+            }
             FarTask::Trip | FarTask::Get | FarTask::Longs | FarTask::Puts => {}
         }
         let elapsed = start.elapsed();
@@ -192,8 +215,9 @@ impl FarRank {
 
     /// Updates words of all ranks, or reads them, until everybody's are done.
     fn update(&mut self, task: FarTask, count: u64) {
-        let Self { endpoint, world, table, stream, indices, out, .. } = self;
+        let Self { endpoint, world, table, stream, indices, out, buckets, bucket, .. } = self;
         let (there, me, before) = ("nobody is lost", endpoint.rank(), sent(endpoint));
+        let ranks = endpoint.ranks() as usize;
         let (mut left, mut far, len) = (count, 0, table.distribution().len());
         while left > 0 {
             let batch = left.min(AT_ONCE as u64);
@@ -211,14 +235,39 @@ impl FarRank {
                     table.batch_load(endpoint, indices, &mut out[..indices.len()]).expect(there);
                     black_box(&mut *out);
                 }
+                FarTask::OwnBuckets => {
+                    for index in &*indices {
+                        let to = owner(index);
+                        if to == me {
+                            endpoint.state_mut().part[(index % WORDS) as usize] ^= index;
+                            continue;
+                        }
+                        let own = &mut buckets[to.0 as usize];
+                        own.push(*index);
+                        // All buckets together hold the look-ahead at most.
+                        if own.len() == hpcc::LOOK_AHEAD / (ranks - 1) {
+                            endpoint.request_medium(to, *bucket, (), own.as_bytes()).expect(there);
+                            own.clear();
+                            endpoint.poll().expect(there);
+                        }
+                    }
+                }
                 _ => {
                     let items = indices.iter().map(|index| (owner(index), *index));
                     endpoint.push_all(self.updates, items).expect(there);
                 }
             }
         }
-        if task == FarTask::RandomAccess {
-            endpoint.done(self.updates).expect(there);
+        match task {
+            FarTask::RandomAccess => endpoint.done(self.updates).expect(there),
+            FarTask::OwnBuckets => {
+                for (to, own) in (0..).map(Rank).zip(buckets).filter(|(_, own)| !own.is_empty()) {
+                    endpoint.request_medium(to, *bucket, (), own.as_bytes()).expect(there);
+                    own.clear();
+                }
+                endpoint.drain().expect(there);
+            }
+            _ => {}
         }
         world.barrier(endpoint).expect(there);
         let (after, sent) = (sent(endpoint), &mut self.sent[kind(task)]);
@@ -233,6 +282,7 @@ fn kind(task: FarTask) -> usize {
     match task {
         FarTask::Histogram => 1,
         FarTask::IndexGather => 2,
+        FarTask::OwnBuckets => 3,
         _ => 0,
     }
 }
@@ -274,7 +324,9 @@ impl FarCrew {
     }
 
     fn end(self) {
-        let all = ["RandomAccess, aggregated", "histogram", "index gather"].into_iter().zip(self.rank.sent);
+        let all = ["RandomAccess, aggregated", "histogram", "index gather", "RandomAccess, own buckets"]
+            .into_iter()
+            .zip(self.rank.sent);
         let all: Vec<_> = all.filter(|(_, sent)| sent.operations > 0).collect();
         for (name, sent) in &all {
             let each = |bytes: u64| bytes as f64 / sent.operations as f64;

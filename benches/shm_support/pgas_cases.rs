@@ -91,6 +91,9 @@ pub(crate) fn far() -> Vec<Case> {
         puts.beside("Longs", FarTask::Longs, block).bar(Bar::RatioAtLeast(0.95)),
         // One and a half times what GASNet-EX takes for two rounds of 9.2 us.
         us("barrier, 4 ranks, UDP", FarTask::Barrier { ranks: 4 }).bar(Bar::ValueAtMost(27.6)),
+        Case::new("RandomAccess, aggregated, UDP", Unit::Gups, FarTask::RandomAccess, 2.0)
+            .beside("RandomAccess, own buckets", FarTask::OwnBuckets, 2.0)
+            .bar(Bar::RatioAtLeast(1.0)),
         histogram.beside("RandomAccess, aggregated", FarTask::RandomAccess, 2.0),
         Case::new("index gather, UDP", Unit::Gups, FarTask::IndexGather, 2.0).beside(
             "RandomAccess, aggregated",
