@@ -265,7 +265,8 @@ fn collective_operations_take_what_logp_says() {
     assert_eq!(output.status.code(), Some(0), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     let text = fs::read_to_string(out.join("collectives.json")).expect("the command writes its lines");
     let lines = serde_json::from_str::<Vec<Value>>(&text).expect("the file is a list");
-    assert_eq!(lines.len(), 12);
+    // Of larger messages, those of one machine are judged.
+    assert_eq!(lines.len(), 6 + 11);
     for line in &lines {
         assert!(line["within"] == true && line["expected"] == 10.0 && judge(line).is_ok(), "{line}");
     }
@@ -274,6 +275,9 @@ fn collective_operations_take_what_logp_says() {
             fs::read_to_string(out.join(format!("collectives-{plot}.csv"))).expect("points of every machine");
         // A heading, and six sizes of six algorithms, simulated and predicted.
         assert_eq!(csv.lines().count(), 1 + 6 * 6 * 2, "{plot}");
+        let csv = fs::read_to_string(out.join(format!("collectives-{plot}-larger.csv")));
+        // Five sizes of five algorithms of larger messages.
+        assert_eq!(csv.expect("points of every machine").lines().count(), 1 + 5 * 5 * 2, "{plot}");
     }
 }
 

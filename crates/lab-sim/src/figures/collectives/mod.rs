@@ -1,4 +1,5 @@
-//! Collective operations of small messages: how long they take over the number of ranks, beside what LogP says.
+//! Collective operations: how long they take over the number of ranks, beside what LogP says, and with larger
+//! messages, LogGP.
 //!
 //! The ranks are those of one switch, which no two messages share, so that nothing is contended but the ranks
 //! themselves. The parameters of LogP are measured on the same machine, between ranks that do nothing else.
@@ -73,9 +74,15 @@ impl Site {
         self.simulate(ranks, programs::Mixed(times)).map(|(_, events)| events)
     }
 
-    /// LogP's parameters for messages as small operations send them.
-    fn logp(&self) -> Result<LogGp, Failure> {
-        let ranks = self.run(1 + programs::BURST, Calibration)?;
+    /// Whether the network interface takes messages whole. EXTOLL's conduit cuts them into packets of 56 bytes that
+    /// the processors of both ends handle one by one, which LogGP has no parameter for.
+    fn sends_whole(&self) -> bool {
+        matches!(self, Self::Portals(_))
+    }
+
+    /// LogP's parameters for messages as small operations send them; with a payload, for such messages.
+    fn logp(&self, payload: usize) -> Result<LogGp, Failure> {
+        let ranks = self.run(1 + programs::BURST, Calibration(payload))?;
         let Measured { trip, overhead, .. } = ranks[0];
         let arrivals: Vec<u64> = ranks[1..].iter().map(|rank| rank.arrival).collect();
         let (first, last) = (arrivals.iter().min(), arrivals.iter().max());
@@ -84,7 +91,21 @@ impl Site {
         let latency = Span((trip / 2).saturating_sub(2 * overhead));
         Ok(LogGp { latency, overhead: Span(overhead), gap, per_byte: 0.0, compute: 0.0 })
     }
+
+    /// LogGP's parameters: those of messages with little payload, and by how much longer larger ones take.
+    fn loggp(&self) -> Result<LogGp, Failure> {
+        let trip = |payload| Ok::<_, Failure>(self.run(1 + programs::BURST, Calibration(payload))?[0].trip);
+        let (little, much) = (trip(LITTLE)?, trip(MUCH)?);
+        let per_byte = much.saturating_sub(little) as f64 / 2.0 / (MUCH - LITTLE) as f64;
+        let model = self.logp(LITTLE)?;
+        let latency = model.latency.picos().saturating_sub((LITTLE as f64 * per_byte) as u64);
+        Ok(LogGp { latency: Span(latency), per_byte, ..model })
+    }
 }
+
+/// Bytes of the payloads that LogGP's parameters are measured with.
+const LITTLE: usize = 16;
+const MUCH: usize = 1024;
 
 /// Times in microseconds over numbers of ranks.
 type Curve = Vec<(f64, f64)>;
@@ -122,36 +143,70 @@ static LOGP: Group = Group {
     rule: "this project's bar of 10 %, from 8 ranks on",
 };
 
-fn part(site: &Site, quick: bool, [name, title]: [&'static str; 2]) -> Result<Part, Failure> {
-    let model = site.logp()?;
-    let sizes: Vec<u32> = (1..=if quick { 6 } else { 10 }).map(|power| 1 << power).collect();
-    let (mut lines, mut series) = (Vec::new(), Vec::new());
-    for (colour, algorithm) in Algorithm::ALL.into_iter().enumerate() {
-        let [simulated, predicted] = curves(site, &model, algorithm, &sizes)?;
+/// A line's name and its percent.
+type Off = (String, f64);
+
+/// By how many percent LogP is off at most, and the curves of some algorithms.
+fn judged(
+    (site, name): (&Site, &str),
+    model: &LogGp,
+    algorithms: &[Algorithm],
+    sizes: &[u32],
+) -> Result<(Vec<Off>, Vec<Series>), Failure> {
+    let (mut all, mut series) = (Vec::new(), Vec::new());
+    for (colour, algorithm) in algorithms.iter().enumerate() {
+        let [simulated, predicted] = curves(site, model, *algorithm, sizes)?;
         let both = simulated.iter().zip(&predicted).filter(|(took, _)| took.0 >= FEW);
         let off = both.map(|(took, cost)| 100.0 * (took.1 / cost.1 - 1.0).abs());
         let [line, took, cost] = algorithm.names();
         let worst = off.fold(0.0, f64::max);
-        lines.push(LOGP.at_most(format!("{name}: {line}, off LogP"), "%", MOST, worst));
+        all.push((format!("{name}: {line}, off LogP"), worst));
         series.push(Series { name: took, style: Style::Line, colour, points: simulated });
         series.push(Series { name: cost, style: Style::Dashed, colour, points: predicted });
     }
+    Ok((all, series))
+}
+
+/// A machine's name, that of its second picture, and its title.
+type Names = [&'static str; 3];
+
+fn part(site: &Site, quick: bool, [name, larger, title]: Names) -> Result<Part, Failure> {
+    let sizes = |most: u32| -> Vec<u32> { (1..=most).map(|power| 1 << power).collect() };
+    let (model, with_bytes) = (site.logp(0)?, site.loggp()?);
+    let here = (site, name);
+    let (mut all, series) = judged(here, &model, &Algorithm::SMALL, &sizes(if quick { 6 } else { 10 }))?;
+    // A ring takes as many messages as the square of the ranks.
+    let (more, bulk) = judged(here, &with_bytes, &Algorithm::LARGE, &sizes(if quick { 5 } else { 7 }))?;
+    let mut notes = Vec::new();
+    if site.sends_whole() {
+        all.extend(more);
+    } else {
+        notes.extend(more.iter().map(|(name, off)| format!("not judged: {name}: {off:.1} %")));
+    }
+    let lines = all.into_iter().map(|(name, off)| LOGP.at_most(name, "%", MOST, off)).collect();
     let micros = |span: Span| span.picos() as f64 * 1e-6;
-    let parameters = format!(
-        "LogP: L = {:.3} us, o = {:.3} us, g = {:.3} us",
-        micros(model.latency),
-        micros(model.overhead),
-        micros(model.gap)
-    );
-    let plot = Plot {
+    let parameters = |name: &str, model: &LogGp| {
+        format!(
+            "{name}: L = {:.3} us, o = {:.3} us, g = {:.3} us, G = {:.3} ns/B",
+            micros(model.latency),
+            micros(model.overhead),
+            micros(model.gap),
+            model.per_byte * 1e-3
+        )
+    };
+    notes.extend([parameters("LogP", &model), parameters("LogGP, messages with payload", &with_bytes)]);
+    let plot = |name, subtitle, series| Plot {
         name,
         title,
-        subtitle: "8 bytes of each rank; ranks at one switch; from the common beginning to the last end",
+        subtitle,
         x: Axis { label: "ranks", scale: Scale::Binary },
         y: Axis { label: "time, us", scale: Scale::Decimal },
         series,
     };
-    Ok(Part { title, lines, notes: vec![parameters], plots: vec![plot], ..Part::default() })
+    let begun = "8 bytes of each rank; ranks at one switch; from the common beginning to the last end";
+    let sized = "sizes that each is made for; ranks at one switch; from the common beginning to the last end";
+    let plots = vec![plot(name, begun, series), plot(larger, sized, bulk)];
+    Ok(Part { title, lines, notes, plots, ..Part::default() })
 }
 
 /// A machine's figures.
@@ -163,13 +218,21 @@ const PARTS: Parts<Run> = Parts(&[
         let parameters = Settings::new(cli)?
             .change(extoll_sim::model::Parameters::cluster(), extoll_sim::model::Parameters::from_toml)?;
         let machine = ExtollConfig { parameters, ..ExtollConfig::pair() };
-        part(&Site::Extoll(Box::new(machine)), cli.quick, ["extoll", "EXTOLL: collective operations"])
+        part(
+            &Site::Extoll(Box::new(machine)),
+            cli.quick,
+            ["extoll", "extoll-larger", "EXTOLL: collective operations"],
+        )
     }),
     ("portals", "collective operations on Portals", |cli| {
         let parameters = Settings::new(cli)?
             .change(portals_sim::model::Parameters::xt4(), portals_sim::model::Parameters::from_toml)?;
         let machine = PortalsConfig { parameters, ..PortalsConfig::pair() };
-        part(&Site::Portals(Box::new(machine)), cli.quick, ["portals", "Portals: collective operations"])
+        part(
+            &Site::Portals(Box::new(machine)),
+            cli.quick,
+            ["portals", "portals-larger", "Portals: collective operations"],
+        )
     }),
 ]);
 

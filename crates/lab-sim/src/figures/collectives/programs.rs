@@ -3,9 +3,11 @@
 
 use crate::conduits::Program;
 use active_messages::pgas::Team;
-use active_messages::pgas::collectives::algorithms::{self, allreduce, broadcast, reduce, scan};
+use active_messages::pgas::collectives::algorithms::{self, allreduce, alltoall, broadcast, gather, reduce, scan};
 use active_messages::pgas::collectives::schedule::Schedule;
-use active_messages::pgas::collectives::{Allreduce, Broadcast, Collectives, Max, Reduce, Row, Scan, Sum, Tuning};
+use active_messages::pgas::collectives::{
+    Allgather, Allreduce, Alltoall, Broadcast, Collectives, Max, Reduce, Row, Scan, Sum, Tuning,
+};
 use active_messages::{Address, Endpoint, Handlers, Payload, Rank, Span, Transport};
 
 /// An operation and how it is done.
@@ -17,12 +19,21 @@ pub(super) enum Algorithm {
     ReduceTree,
     Doubling,
     Scan,
+    Knomial,
+    Rabenseifner,
+    Ring,
+    Gather,
+    Exchange,
 }
 
 impl Algorithm {
-    /// All of them.
-    pub(super) const ALL: [Self; 6] =
+    /// Those of a word of each rank.
+    pub(super) const SMALL: [Self; 6] =
         [Self::Dissemination, Self::Tree, Self::Linear, Self::ReduceTree, Self::Doubling, Self::Scan];
+
+    /// Those of more, whose messages have a payload.
+    pub(super) const LARGE: [Self; 5] =
+        [Self::Knomial, Self::Rabenseifner, Self::Ring, Self::Gather, Self::Exchange];
 
     /// Its name, and those of its curves.
     pub(super) fn names(self) -> [&'static str; 3] {
@@ -33,18 +44,46 @@ impl Algorithm {
             Self::ReduceTree => ["reduce, binomial tree", "reduce tree, simulated", "reduce tree, LogP"],
             Self::Doubling => ["allreduce, recursive doubling", "allreduce, simulated", "allreduce, LogP"],
             Self::Scan => ["scan, doubling", "scan, simulated", "scan, LogP"],
+            Self::Knomial => ["broadcast of 512 B, 4-nomial tree", "4-nomial, simulated", "4-nomial, LogGP"],
+            Self::Rabenseifner => {
+                ["allreduce of 2 KiB, Rabenseifner", "Rabenseifner, simulated", "Rabenseifner, LogGP"]
+            }
+            Self::Ring => ["allreduce of 512 B for each rank, ring", "ring, simulated", "ring, LogGP"],
+            Self::Gather => {
+                ["allgather of 16 B, Bruck", "Bruck's allgather, simulated", "Bruck's allgather, LogGP"]
+            }
+            Self::Exchange => {
+                ["alltoall of 16 B, Bruck", "Bruck's alltoall, simulated", "Bruck's alltoall, LogGP"]
+            }
+        }
+    }
+
+    /// Words of a member's vector, or of one part.
+    pub(super) fn count(self, size: usize) -> usize {
+        match self {
+            Self::Knomial => 64,
+            Self::Rabenseifner => 256,
+            Self::Ring => 64 * size,
+            Self::Gather | Self::Exchange => 2,
+            _ => 1,
         }
     }
 
     /// What a member does.
     pub(super) fn schedule(self, me: usize, size: usize) -> Schedule {
+        let count = self.count(size);
         match self {
             Self::Dissemination => algorithms::dissemination(me, size, 1),
-            Self::Tree => broadcast::tree(me, size, 0, 1, 2),
-            Self::Linear => broadcast::linear(me, size, 0, 1),
-            Self::ReduceTree => reduce::tree(me, size, 0, 1, 2),
-            Self::Doubling => allreduce::recursive_doubling(me, size, 1),
-            Self::Scan => scan::doubling(me, size, 1, false),
+            Self::Tree => broadcast::tree(me, size, 0, count, 2),
+            Self::Linear => broadcast::linear(me, size, 0, count),
+            Self::ReduceTree => reduce::tree(me, size, 0, count, 2),
+            Self::Doubling => allreduce::recursive_doubling(me, size, count),
+            Self::Scan => scan::doubling(me, size, count, false),
+            Self::Knomial => broadcast::tree(me, size, 0, count, 4),
+            Self::Rabenseifner => allreduce::rabenseifner(me, size, count),
+            Self::Ring => allreduce::ring(me, size, count),
+            Self::Gather => gather::bruck(me, size, count),
+            Self::Exchange => alltoall::bruck(me, size, count),
         }
     }
 
@@ -53,22 +92,39 @@ impl Algorithm {
         tuning.check = false;
         tuning.broadcast = vec![Row::any(match self {
             Self::Linear => Broadcast::Linear,
+            Self::Knomial => Broadcast::Tree { radix: 4 },
             _ => Broadcast::Tree { radix: 2 },
         })];
         tuning.reduce = vec![Row::any(Reduce::Tree { radix: 2 })];
-        tuning.allreduce = vec![Row::any(Allreduce::RecursiveDoubling)];
+        // The common beginning is agreed on by a word.
+        tuning.allreduce = vec![Row::new(usize::MAX, 8, Allreduce::RecursiveDoubling)];
+        tuning.allreduce.push(Row::any(match self {
+            Self::Rabenseifner => Allreduce::Rabenseifner,
+            _ => Allreduce::Ring,
+        }));
         tuning.scan = vec![Row::any(Scan::Doubling)];
+        tuning.allgather = vec![Row::any(Allgather::Bruck)];
+        tuning.alltoall = vec![Row::any(Alltoall::Bruck)];
         tuning
     }
 
     fn perform<T: Transport>(self, endpoint: &mut Endpoint<T, Collectives>, world: &Team) {
-        let mut word = [u64::from(world.me())];
+        let size = world.size() as usize;
+        let mut words = vec![u64::from(world.me()); self.count(size)];
         let done = match self {
             Self::Dissemination => world.barrier(endpoint),
-            Self::Tree | Self::Linear => world.broadcast(endpoint, 0, &mut word),
-            Self::ReduceTree => world.reduce(endpoint, 0, &mut word, Sum),
-            Self::Doubling => world.allreduce(endpoint, &mut word, Sum),
-            Self::Scan => world.scan(endpoint, &mut word, Sum),
+            Self::Tree | Self::Linear | Self::Knomial => world.broadcast(endpoint, 0, &mut words),
+            Self::ReduceTree => world.reduce(endpoint, 0, &mut words, Sum),
+            Self::Doubling | Self::Rabenseifner | Self::Ring => world.allreduce(endpoint, &mut words, Sum),
+            Self::Scan => world.scan(endpoint, &mut words, Sum),
+            Self::Gather => {
+                let mut all = vec![0; words.len() * size];
+                world.allgather(endpoint, &words, &mut all)
+            }
+            Self::Exchange => {
+                let (given, mut got) = (words.repeat(size), vec![0; words.len() * size]);
+                world.alltoall(endpoint, &given, &mut got)
+            }
         };
         done.expect("nobody is lost");
     }
@@ -131,9 +187,9 @@ impl Program for Mixed {
 }
 
 /// Measures LogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in
-/// a row.
+/// a row. Each has so many bytes of payload; with none, its word is among its arguments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Calibration;
+pub(super) struct Calibration(pub(super) usize);
 
 /// Receivers of the messages in a row.
 pub(super) const BURST: u32 = 16;
@@ -164,6 +220,11 @@ impl Program for Calibration {
         let message = handlers.one_way("message", count).expect("the table has room");
         let mut endpoint = Endpoint::attach(transport, handlers, 0).expect("all ranks attach");
         let (me, mut measured, words) = (endpoint.rank().0, Measured::default(), ([0; 4], 0));
+        let bytes = vec![0; self.0];
+        let send = |endpoint: &mut Endpoint<T, u64>, to| match bytes.is_empty() {
+            true => endpoint.request(to, message, words).expect("the other serves"),
+            false => endpoint.request_medium(to, message, words, &bytes).expect("the other serves"),
+        };
         let all = TRIPS[0] + TRIPS[1];
         let mut began = endpoint.now().0;
         for trip in 0..if me < 2 { all } else { 0 } {
@@ -174,7 +235,7 @@ impl Program for Calibration {
                 endpoint.wait_until(|seen| *seen > trip).expect("rank 0 sends");
             }
             let before = endpoint.now().0;
-            endpoint.request(Rank(1 - me), message, words).expect("the other serves");
+            send(&mut endpoint, Rank(1 - me));
             measured.overhead += endpoint.now().0 - before;
             if me == 0 {
                 endpoint.wait_until(|seen| *seen > trip).expect("rank 1 answers");
@@ -185,7 +246,7 @@ impl Program for Calibration {
         endpoint.barrier().expect("nobody is lost");
         if me == 0 {
             for to in 1..=BURST {
-                endpoint.request(Rank(to), message, words).expect("the others serve");
+                send(&mut endpoint, Rank(to));
             }
         } else {
             let due = if me == 1 { all + 1 } else { 1 };
