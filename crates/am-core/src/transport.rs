@@ -260,7 +260,7 @@ impl fmt::Display for Resource {
 pub enum WaitReason {
     /// A message, from anyone.
     Message,
-    /// A message of the barrier or of the comparison of handler tables, from this peer.
+    /// A message of a collective operation or of two-sided communication, from this peer.
     Collective(Peer),
     /// Room towards a peer.
     Room(Peer, Resource),
@@ -272,7 +272,7 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message => f.write_str("incoming messages"),
-            Self::Collective(from) => write!(f, "the collective message of endpoint {}", from.0),
+            Self::Collective(from) => write!(f, "a message of endpoint {}", from.0),
             Self::Room(to, resource) => write!(f, "{resource} towards endpoint {}", to.0),
             Self::Handling => f.write_str("requests to be handled"),
         }

@@ -508,20 +508,30 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
         let ended = if found { done(endpoint)? } else { None };
         Ok(ended.map_or(ControlFlow::Continue(reason), ControlFlow::Break))
     });
-    outcome.map_err(|error| name_exhausted(endpoint, error))
+    match outcome {
+        // The last look may have brought what was waited for.
+        Err(error @ MessageError::Wait(WaitError::TimedOut(_))) => {
+            done(endpoint)?.ok_or_else(|| name_waiting(endpoint, error))
+        }
+        outcome => outcome,
+    }
 }
 
-/// Adds to the report of a time-out what messages lack.
+/// Says in the report of a time-out which messages are under way, and what they lack.
 #[cold]
-fn name_exhausted<T: Transport, S: HasLayer<Messages>>(
+fn name_waiting<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     mut error: MessageError,
 ) -> MessageError {
     if let MessageError::Wait(WaitError::TimedOut(report)) = &mut error {
-        for lacking in endpoint.layer::<Messages>().machine.exhausted() {
-            report.waiting_for.push_str("; ");
-            report.waiting_for.push_str(&lacking);
+        let machine = &mut endpoint.layer_mut::<Messages>().machine;
+        let mut clauses = machine.under_way();
+        if clauses.is_empty() {
+            clauses.push(std::mem::take(&mut report.waiting_for));
         }
+        clauses.extend(machine.exhausted());
+        clauses.extend(machine.unasked());
+        report.waiting_for = clauses.join("; ");
     }
     error
 }

@@ -7,7 +7,7 @@ use crate::layer::{self, Awaited, DroppedHandle, Messages};
 use crate::machine::{ANY, Selector};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
-use am_core::{Endpoint, HasLayer, Rank, Transport};
+use am_core::{Endpoint, HasLayer, Rank, Transport, WaitError};
 use am_pgas::pointer::Element;
 use std::fmt;
 
@@ -115,6 +115,12 @@ impl Communicator {
                 return Ok(None);
             }
             self.can_come(endpoint, selector).map(|()| None)
+        });
+        let found = found.map_err(|mut error| {
+            if let MessageError::Wait(WaitError::TimedOut(report)) = &mut error {
+                report.waiting_for = format!("a message {selector} to probe; {}", report.waiting_for);
+            }
+            error
         })?;
         Ok(Some(found))
     }

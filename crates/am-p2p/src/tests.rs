@@ -264,6 +264,8 @@ fn rings_of_long_sends_time_out() {
         // The first that gives up receives, so that others may get through.
         if let Err(error) = world.send(endpoint, next, 0, &values(9000, 0)) {
             assert!(matches!(error, MessageError::Wait(WaitError::TimedOut(_))), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("36000 bytes with tag 0 to rank {next}, which ")), "{text}");
             late.fetch_add(1, Ordering::Relaxed);
         }
         // The message goes on by itself.
@@ -272,6 +274,32 @@ fn rings_of_long_sends_time_out() {
         world.team().barrier(endpoint).unwrap();
     });
     assert!(late.into_inner() >= 15);
+}
+
+/// The report of a wait names what is waited for: rank, tag, length and step.
+#[test]
+fn reports_name_messages() {
+    everywhere(2, |endpoint, world| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        endpoint.set_timeout(Span::from_millis(5));
+        let told = |error: MessageError, words: &str| {
+            let text = error.to_string();
+            assert!(text.contains(words), "{text} lacks '{words}'");
+        };
+        let error = world.receive_into(endpoint, other, 3, &mut [0u32; 10]).unwrap_err();
+        told(error, &format!("a message with tag 3 from rank {other} of at most 40 bytes, which has not come"));
+        let error = world.receive_vec::<_, _, u32>(endpoint, ANY_SOURCE, ANY_TAG).unwrap_err();
+        told(error, "a message with any tag from any rank, which has not come");
+        told(
+            world.probe(endpoint, other, 4).unwrap_err(),
+            &format!("a message with tag 4 from rank {other} to probe"),
+        );
+        let error = world.synchronous_send(endpoint, me, 5, &[7u8; 3]).unwrap_err();
+        told(error, &format!("the message of 3 bytes with tag 5 to rank {me}, a synchronous one"));
+        endpoint.set_timeout(Span::from_secs(20));
+        world.receive_vec::<_, _, u8>(endpoint, me, 5).unwrap();
+        world.team().barrier(endpoint).unwrap();
+    });
 }
 
 #[test]

@@ -18,6 +18,7 @@
 //! | `ending` | lost peers and freed communicators |
 //! | `staging` | memory that messages are written to |
 //! | `lent` | messages that their receivers read in the senders' memory |
+//! | `report` | what is under way, for reports of waits that time out |
 //! | `place` | memory that they are read into while no call waits that has some |
 //!
 //! # Why an advertisement meets the right message
@@ -48,6 +49,7 @@ mod peers;
 mod place;
 mod receive;
 mod receiving;
+mod report;
 #[cfg(test)]
 mod scenarios;
 mod sending;
