@@ -130,14 +130,46 @@ pub enum MessageError {
         /// Elements needed.
         needed: u64,
     },
-    /// A value could not be turned into bytes, or back.
+    /// A value could not be turned into bytes.
     #[cfg(feature = "serde")]
-    #[error("a value of a message with {tag} does not fit its type: {source}")]
-    Value {
+    #[error("the value of a message to rank {rank} with {tag} cannot be turned into bytes: {source}")]
+    Serialize {
+        /// The receiver.
+        rank: Rank,
         /// The message's tag.
         tag: AskedTag,
         /// What was wrong.
         source: postcard::Error,
+    },
+    /// The bytes of a message are no value of the receive's type. The message is lost.
+    #[cfg(feature = "serde")]
+    #[error("message of {bytes} bytes from rank {rank} with {tag} is no value of the receive's type: {source}")]
+    Value {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Bytes of the message.
+        bytes: u64,
+        /// What was wrong.
+        source: postcard::Error,
+    },
+    /// The receive's type takes only the first bytes of a message: a value of another type was sent. The message is
+    /// lost.
+    #[cfg(feature = "serde")]
+    #[error(
+        "message of {bytes} bytes from rank {rank} with {tag} is no value of the receive's type, which takes {used} \
+         bytes of it"
+    )]
+    LongerValue {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Bytes of the message.
+        bytes: u64,
+        /// Bytes that make a value of the receive's type.
+        used: u64,
     },
     /// Making or ending a communicator failed.
     #[error(transparent)]

@@ -472,6 +472,8 @@ fn values_of_any_type() {
             world.send_value(endpoint, other, 0, &text).unwrap();
             world.send(endpoint, other, 0, &[1u16]).unwrap();
             world.send_value(endpoint, other, 0, "x").unwrap();
+            world.send_value(endpoint, other, 0, &(7u32, 8u32)).unwrap();
+            world.send_value(endpoint, other, 0, "hello").unwrap();
         } else {
             let (got, _) = world.receive_value::<_, _, Vec<(String, Option<u32>)>>(endpoint, other, 0).unwrap();
             assert_eq!(got, text);
@@ -479,6 +481,13 @@ fn values_of_any_type() {
             assert!(matches!(error, MessageError::WrongType { .. }), "{error}");
             let error = world.receive_value::<_, _, (u64, u64, u64)>(endpoint, other, 0).unwrap_err();
             assert!(matches!(error, MessageError::Value { .. }), "{error}");
+            assert!(error.to_string().contains("2 bytes from rank 0 with tag 0"), "{error}");
+            // What is left over is no part of a value of the type.
+            for bytes in [2, 6] {
+                let error = world.receive_value::<_, _, u32>(endpoint, other, 0).unwrap_err();
+                let (rank, tag) = (Rank(0), AskedTag(Some(0)));
+                assert_eq!(error, MessageError::LongerValue { rank, tag, bytes, used: 1 });
+            }
         }
     });
 }

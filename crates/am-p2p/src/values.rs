@@ -22,15 +22,18 @@ impl Communicator {
         value: &V,
     ) -> Result<(), MessageError> {
         let outgoing = self.outgoing(endpoint, (to, tag), ElementType::serialized(), Mode::Standard)?;
-        let told = AskedTag(Some(tag));
-        let bytes = postcard::to_stdvec(value).map_err(|source| MessageError::Value { tag: told, source })?;
+        let (rank, told) = (outgoing.to, AskedTag(Some(tag)));
+        let bytes = postcard::to_stdvec(value);
+        let bytes = bytes.map_err(|source| MessageError::Serialize { rank, tag: told, source })?;
         Self::send_bytes(endpoint, outgoing, &bytes)
     }
 
     /// Receives a value that [`send_value`](Self::send_value) has sent. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::Value`] for bytes that are no value of the type.
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Value`] for bytes that are no value of the type, and
+    /// [`MessageError::LongerValue`] for more bytes than one takes. A message does not tell its value's type: one of
+    /// another type whose bytes are those of a value of this type is taken for that.
     pub fn receive_value<T: Transport, S: HasLayer<Messages>, V: DeserializeOwned>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -42,8 +45,12 @@ impl Communicator {
         let received = self.finish_values::<_, _, u8>(endpoint, selector, key, (kind, u64::MAX));
         let (bytes, status) =
             received.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))?;
-        let told = AskedTag(Some(status.tag()));
-        let value = postcard::from_bytes(&bytes).map_err(|source| MessageError::Value { tag: told, source })?;
+        let (rank, tag, len) = (self.member(status.source_rank())?, AskedTag(Some(status.tag())), status.bytes());
+        let value = postcard::take_from_bytes(&bytes);
+        let (value, rest) = value.map_err(|source| MessageError::Value { rank, tag, bytes: len, source })?;
+        if !rest.is_empty() {
+            return Err(MessageError::LongerValue { rank, tag, bytes: len, used: len - rest.len() as u64 });
+        }
         Ok((value, status))
     }
 }
