@@ -9,7 +9,7 @@ use crate::machine::{ANY, Failure, MessageInfo, Selector};
 use am_core::{Endpoint, HasLayer, PeerStatus, Rank, Transport};
 use am_pgas::Team;
 use am_pgas::allocator::SegmentAllocator;
-use am_pgas::collectives::Collectives;
+use am_pgas::collectives::{Collectives, Min};
 use am_pgas::pointer::Element;
 use std::sync::Arc;
 
@@ -183,11 +183,12 @@ impl Communicator {
     }
 
     /// Chooses how long messages travel from now on, in all communicators, and what is sent eagerly. Collective
-    /// over all ranks; blocks.
+    /// over all ranks, in a communicator of all; blocks.
     ///
     /// # Errors
-    /// [`MessageError::UnderWay`] on the ranks that a message is under way at, or waits for its receive, in any
-    /// communicator; ranks that disagree afterwards call again. What the barriers of this call fail with.
+    /// [`MessageError::NotAllRanks`] in a communicator of fewer; [`MessageError::UnderWay`] on all ranks, and nothing
+    /// has changed, if at any a message is under way, or waits for its receive, in any communicator. What the
+    /// collective operations of this call fail with.
     pub fn choose<T: Transport, S: HasLayer<Messages> + HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -195,11 +196,21 @@ impl Communicator {
         eager: usize,
     ) -> Result<(), MessageError> {
         self.check_endpoint(endpoint)?;
-        self.shared.team.barrier(endpoint)?;
-        let medium = layer::medium(endpoint).0;
-        let chosen = endpoint.layer_unscheduled::<Messages>().machine.choose(protocol, eager, medium);
-        self.shared.team.barrier(endpoint)?;
-        if chosen { Ok(()) } else { Err(MessageError::UnderWay) }
+        let (size, ranks) = (self.size(), endpoint.ranks());
+        if size != ranks {
+            return Err(MessageError::NotAllRanks { size, ranks });
+        }
+        let (team, medium) = (&self.shared.team, layer::medium(endpoint).0);
+        team.barrier(endpoint)?;
+        let [sends, receives, unasked] = endpoint.layer_unscheduled::<Messages>().machine.used();
+        let idle = [sends, receives, unasked] == [0; 3];
+        // All of them, or none.
+        let all_idle = team.allreduce_one(endpoint, u8::from(idle), Min)? == 1;
+        if all_idle {
+            endpoint.layer_unscheduled::<Messages>().machine.choose(protocol, eager, medium);
+        }
+        team.barrier(endpoint)?;
+        if all_idle { Ok(()) } else { Err(MessageError::UnderWay { sends, receives, unasked }) }
     }
 
     fn made<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, team: Team) -> Self {

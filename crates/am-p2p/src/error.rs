@@ -113,9 +113,28 @@ pub enum MessageError {
     /// The communicator or request belongs to another endpoint.
     #[error("the communicator or request belongs to another endpoint")]
     Foreign,
-    /// Messages are under way, or wait to be received, where there may be none.
-    #[error("messages are under way, or wait to be received")]
-    UnderWay,
+    /// Messages are under way, or wait to be received, where there may be none: on this rank, as many as is said, or
+    /// where that is none, on another one.
+    #[error(
+        "messages are under way: {sends} sent and {receives} to be received by this rank, {unasked} without a receive \
+         here, or some at another rank; wait for all requests on every rank before"
+    )]
+    UnderWay {
+        /// Messages that this rank sends.
+        sends: u64,
+        /// Receives of this rank that are not over.
+        receives: u64,
+        /// Messages that have met no receive at this rank.
+        unasked: u64,
+    },
+    /// A call for all ranks of the job was made through a communicator of fewer.
+    #[error("a communicator of {size} of {ranks} ranks, where all have to take part: call it on the world's")]
+    NotAllRanks {
+        /// Members of the communicator.
+        size: u32,
+        /// Ranks of the job.
+        ranks: u32,
+    },
     /// The receive was cancelled.
     #[error("the receive with {tag} was cancelled")]
     Cancelled {

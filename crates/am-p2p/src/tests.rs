@@ -302,6 +302,29 @@ fn reports_name_messages() {
     });
 }
 
+/// All ranks choose, or none: a communicator of fewer cannot, nor can one rank while another has a receive.
+#[test]
+fn all_ranks_choose_or_none() {
+    let config = MessageConfig::new().protocol(Protocol::Elided);
+    run(2, LoopbackConfig::default(), config, &|endpoint, world| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let alone = world.split(endpoint, Some(me), 0).unwrap().unwrap();
+        let error = alone.choose(endpoint, Protocol::Read, 16).unwrap_err();
+        assert_eq!(error, MessageError::NotAllRanks { size: 1, ranks: 2 });
+        let receive = world.immediate_receive::<_, _, u8>(endpoint, other, 1, 8).unwrap();
+        let receive = if me == 0 { Some(receive) } else { receive.cancel(endpoint).unwrap() };
+        let error = world.choose(endpoint, Protocol::Read, 16).unwrap_err();
+        assert_eq!(error, MessageError::UnderWay { sends: 0, receives: u64::from(me == 0), unasked: 0 });
+        assert_eq!(endpoint.layer::<Messages>().config().protocol, Protocol::Elided);
+        assert!(receive.is_none_or(|receive| receive.cancel(endpoint).unwrap().is_none()));
+        world.choose(endpoint, Protocol::Read, 16).unwrap();
+        assert_eq!(endpoint.layer::<Messages>().config().protocol, Protocol::Read);
+        let mut into = vec![0; 9000];
+        world.send_receive_into(endpoint, (other, 2), &values(9000, 1), (other, 2), &mut into).unwrap();
+        assert_eq!((into, world.counts(endpoint).ignored), (values(9000, 1), 0));
+    });
+}
+
 #[test]
 fn floods_wait_for_credit() {
     for protocol in Protocol::ALL {

@@ -267,15 +267,16 @@ impl Machine {
         self.config.protocol == Protocol::Elided
     }
 
-    /// Chooses how long messages travel from now on, if nothing is under way and nothing waits to be received.
-    pub(crate) fn choose(&mut self, protocol: Protocol, eager: usize, medium: u64) -> bool {
-        let receives = self.receives.is_empty() && self.line.used() == 0;
-        let idle = self.sends.is_empty() && receives && self.stored.is_empty();
-        if idle {
-            (self.config.protocol, self.config.eager) = (protocol, eager);
-            self.eager = medium.min(eager as u64);
-        }
-        idle
+    /// Messages that are being sent, receives, and messages that nobody has asked for.
+    pub(crate) fn used(&self) -> [u64; 3] {
+        [self.sends.len(), self.receives.len() + self.line.used(), self.stored.len()].map(|count| count as u64)
+    }
+
+    /// Chooses how long messages travel from now on. Nothing is under way, and nothing waits to be received, but for
+    /// eager messages that were sent before this was known, which travel alike in all protocols.
+    pub(crate) fn choose(&mut self, protocol: Protocol, eager: usize, medium: u64) {
+        (self.config.protocol, self.config.eager) = (protocol, eager);
+        self.eager = medium.min(eager as u64);
     }
 
     /// The place of a peer.
