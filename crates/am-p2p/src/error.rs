@@ -65,6 +65,31 @@ pub enum MessageError {
         /// Bytes that were to be received at most.
         capacity: u64,
     },
+    /// The message is shorter than the receive, which takes messages of one length. It is over at its sender, and lost
+    /// here.
+    #[error(
+        "message of {bytes} bytes from rank {rank} with {tag} is shorter than the {needed} bytes of its receive"
+    )]
+    ShortMessage {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Bytes of the message.
+        bytes: u64,
+        /// Bytes that were to be received.
+        needed: u64,
+    },
+    /// A section is not inside its slice.
+    #[error("the section reaches from element {lowest} to {highest} of a slice of {len}")]
+    Outside {
+        /// The section's first element.
+        lowest: i64,
+        /// Its last one.
+        highest: i64,
+        /// Elements of the slice.
+        len: u64,
+    },
     /// The message has other elements than the receive. It is over at its sender, and lost here. A receive of `u8`
     /// takes messages of any type.
     #[error("message of {bytes} bytes from rank {rank} with {tag} has elements of type {sent}, not {expected}")]

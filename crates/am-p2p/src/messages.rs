@@ -558,7 +558,8 @@ impl Communicator {
     /// Receives one value. Blocks.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into), and a message without a value.
+    /// As [`receive_into`](Self::receive_into), and [`MessageError::ShortMessage`] for one without a value, which is
+    /// lost then.
     pub fn receive<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -567,14 +568,25 @@ impl Communicator {
     ) -> Result<(V, Status), MessageError> {
         let mut value = [V::new_zeroed()];
         let status = self.receive_into(endpoint, source, tag, &mut value)?;
-        let given = status.count::<V>() as u64;
-        if given == 1 { Ok((value[0], status)) } else { Err(MessageError::Length { given, needed: 1 }) }
+        if status.count::<V>() == 1 {
+            Ok((value[0], status))
+        } else {
+            Err(self.too_short(&status, size_of::<V>() as u64))
+        }
+    }
+
+    /// Of a message that is shorter than its receive.
+    #[cold]
+    pub(crate) fn too_short(&self, status: &Status, needed: u64) -> MessageError {
+        let (bytes, tag) = (status.bytes(), AskedTag(Some(status.tag())));
+        let rank = self.shared.team.rank(status.source_rank()).expect("the sender of a message is a member");
+        MessageError::ShortMessage { rank, tag, bytes, needed }
     }
 
     /// Receives a message of any length. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for bytes that are no whole number of
+    /// As [`receive_into`](Self::receive_into); [`MessageError::ShortMessage`] for bytes that are no whole number of
     /// values.
     pub fn receive_vec<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
@@ -632,8 +644,9 @@ impl Communicator {
             return Err(MessageError::NoMemory { rank: Rank(from), tag: AskedTag::of(tag), bytes: len });
         };
         if values.as_bytes().len() != bytes {
+            let status = self.status(taken.info);
             self.give_back(endpoint, taken);
-            return Err(MessageError::Length { given: bytes as u64, needed: (bytes / size * size) as u64 });
+            return Err(self.too_short(&status, (bytes / size + 1) as u64 * size as u64));
         }
         let status = self.copy_out(endpoint, taken, values.as_mut_bytes(), 0);
         Ok((values, status))

@@ -1,7 +1,7 @@
 //! Requests: messages under way, waited for and asked about, alone and together.
 
 use crate::communicator::{Communicator, Status};
-use crate::error::MessageError;
+use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{ANY, MessageInfo, Selector};
@@ -231,7 +231,7 @@ impl<V: Element> ReceiveRequest<V> {
     /// message comes eagerly and buffers have been used before; a long one may take memory until it is copied out.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); [`MessageError::Length`] for a slice that is shorter than the message, which is
+    /// As [`wait`](Self::wait); [`MessageError::Truncated`] for a slice that is shorter than the message, which is
     /// lost then.
     #[inline]
     pub fn wait_into<T: Transport, S: HasLayer<Messages>>(
@@ -293,9 +293,10 @@ impl<V: Element> ReceiveRequest<V> {
         })?;
         self.key = None;
         if taken.info.len > out.len() as u64 {
-            let (given, needed) = (out.len() as u64, taken.info.len);
+            let MessageInfo { from, tag, len: bytes, .. } = taken.info;
+            let (rank, tag, capacity) = (Rank(from), AskedTag::of(tag), out.len() as u64);
             self.handle().give_back(endpoint, taken);
-            return Err(MessageError::Length { given, needed });
+            return Err(MessageError::Truncated { rank, tag, bytes, capacity });
         }
         Ok(self.handle().copy_out(endpoint, taken, out, read))
     }

@@ -29,8 +29,8 @@ fn runs(
         (lowest, highest) = (lowest + reach.min(0), highest + reach.max(0));
     }
     if lowest < 0 || highest >= len as i128 {
-        let needed = u64::try_from(highest + 1).unwrap_or(u64::MAX);
-        return Err(MessageError::Length { given: len as u64, needed });
+        let told = |index: i128| index.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        return Err(MessageError::Outside { lowest: told(lowest), highest: told(highest), len: len as u64 });
     }
     let contiguous = at.strides.last() == Some(&1);
     let run = if contiguous { counts[counts.len() - 1] } else { 1 };
@@ -51,7 +51,9 @@ fn runs(
 fn rows(len: usize, row: usize, indices: &[u32]) -> Result<usize, MessageError> {
     let needed = indices.iter().map(|index| u64::from(*index) + row as u64).max().unwrap_or(0);
     if needed > len as u64 {
-        return Err(MessageError::Length { given: len as u64, needed });
+        let lowest = indices.iter().min().map_or(0, |index| i64::from(*index));
+        let highest = i64::try_from(needed - 1).unwrap_or(i64::MAX);
+        return Err(MessageError::Outside { lowest, highest, len: len as u64 });
     }
     Ok(row * indices.len())
 }
@@ -60,7 +62,7 @@ impl Communicator {
     /// Sends `counts` values in each dimension that lie strided in a slice. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`MessageError::Length`] for a box that is not inside the slice.
+    /// As [`send`](Self::send); [`MessageError::Outside`] for a box that is not inside the slice.
     pub fn send_strided<T: Transport, S: HasLayer<crate::Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -77,8 +79,9 @@ impl Communicator {
     /// Receives `counts` values in each dimension to where they lie strided in a slice. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::Length`] for a box that is not inside the slice,
-    /// before anything is received, and for a message of another number of values.
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Outside`] for a box that is not inside the slice,
+    /// before anything is received; [`MessageError::Truncated`] and [`MessageError::ShortMessage`] for a message of
+    /// another number of values.
     pub fn receive_strided<T: Transport, S: HasLayer<crate::Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -101,7 +104,7 @@ impl Communicator {
     /// Sends rows of `row` values each, those that begin at some indices of a slice. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`MessageError::Length`] for a row beyond the slice.
+    /// As [`send`](Self::send); [`MessageError::Outside`] for a row beyond the slice.
     pub fn send_indexed<T: Transport, S: HasLayer<crate::Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -144,7 +147,7 @@ impl Communicator {
         let request = self.immediate_receive(endpoint, source, tag, needed as usize)?;
         let (packed, status) = request.wait(endpoint)?;
         if packed.len() as u64 != needed {
-            return Err(MessageError::Length { given: packed.len() as u64, needed });
+            return Err(self.too_short(&status, needed * size_of::<V>() as u64));
         }
         Ok((packed, status))
     }
@@ -165,10 +168,11 @@ mod tests {
         assert_eq!(of(10, &[2, 2], 9, &[-4, -1]), Ok((4, vec![(9, 1), (8, 1), (5, 1), (4, 1)])));
         assert_eq!(of(10, &[], 3, &[]), Ok((1, vec![(3, 1)])));
         assert_eq!(of(0, &[3, 0], 9, &[1, 1]), Ok((0, vec![])));
-        assert_eq!(of(10, &[2, 3], 4, &[4, 1]), Err(MessageError::Length { given: 10, needed: 11 }));
-        assert_eq!(of(10, &[2], 0, &[-1]), Err(MessageError::Length { given: 10, needed: 1 }));
+        let outside = |lowest, highest| MessageError::Outside { lowest, highest, len: 10 };
+        assert_eq!(of(10, &[2, 3], 4, &[4, 1]), Err(outside(4, 10)));
+        assert_eq!(of(10, &[2], 0, &[-1]), Err(outside(-1, 0)));
         assert_eq!(of(10, &[2], 0, &[]), Err(MessageError::Length { given: 0, needed: 1 }));
         assert_eq!(rows(10, 3, &[7, 0]), Ok(6));
-        assert_eq!(rows(10, 3, &[8]), Err(MessageError::Length { given: 10, needed: 11 }));
+        assert_eq!(rows(10, 3, &[8]), Err(outside(8, 10)));
     }
 }

@@ -250,7 +250,22 @@ fn wrong_calls_are_told() {
             send.wait(endpoint).unwrap();
             let text = error.to_string();
             assert!(text.contains(&format!("{bytes} bytes from rank {other} with tag {tag}")), "{text}");
+            // A slice shorter than what was asked for.
+            let receive = world.immediate_receive::<_, _, u32>(endpoint, other, tag, 4000).unwrap();
+            let send = world.immediate_send(endpoint, other, tag, &values(len, 0)).unwrap();
+            let error = receive.wait_into(endpoint, &mut [0u32; 2]).unwrap_err();
+            assert_eq!(error, MessageError::Truncated { rank, tag: told, bytes, capacity: 8 });
+            send.wait(endpoint).unwrap();
         }
+        let (rank, tag) = (Rank(other), AskedTag(Some(2)));
+        let send = world.immediate_send::<_, _, u64>(endpoint, other, 2, &[]).unwrap();
+        let error = world.receive::<_, _, u64>(endpoint, other, 2).unwrap_err();
+        assert_eq!(error, MessageError::ShortMessage { rank, tag, bytes: 0, needed: 8 });
+        send.wait(endpoint).unwrap();
+        let send = world.immediate_send(endpoint, other, 2, &[1u16, 2]).unwrap();
+        let error = world.receive_indexed(endpoint, (other, 2), &mut [0u16; 5], 1, &[4, 0, 1]).unwrap_err();
+        assert_eq!(error, MessageError::ShortMessage { rank, tag, bytes: 4, needed: 6 });
+        send.wait(endpoint).unwrap();
     });
 }
 
