@@ -7,9 +7,10 @@ use am_core::{Endpoint, HasLayer, Transport};
 use am_pgas::pointer::Element;
 use am_pgas::sections::Strided;
 
-/// Calls `each` with where each run of contiguous values begins and how long it is, in values of a slice of `len`.
+/// Calls `each` with where each run of contiguous values begins and how long it is, in values of a slice of `len`,
+/// each of `size` bytes.
 fn runs(
-    len: usize,
+    (len, size): (usize, usize),
     counts: &[u64],
     at: Strided<'_>,
     mut each: impl FnMut(usize, usize),
@@ -19,8 +20,13 @@ fn runs(
         return Err(MessageError::Length { given, needed });
     }
     let total = counts.iter().fold(1u64, |total, count| total.saturating_mul(*count));
-    if total == 0 {
+    if counts.contains(&0) {
         return Ok(0);
+    }
+    // Strides of 0 name a value over and over.
+    let most = isize::MAX as u64 / (size as u64).max(1);
+    if total > most {
+        return Err(MessageError::Length { given: most, needed: total });
     }
     // The extremes of a box are those of its corners.
     let (mut lowest, mut highest) = (i128::from(at.start), i128::from(at.start));
@@ -72,7 +78,9 @@ impl Communicator {
         at: Strided<'_>,
     ) -> Result<(), MessageError> {
         let mut packed = Vec::new();
-        runs(values.len(), counts, at, |from, len| packed.extend_from_slice(&values[from..from + len]))?;
+        runs((values.len(), size_of::<V>()), counts, at, |from, len| {
+            packed.extend_from_slice(&values[from..from + len])
+        })?;
         self.send(endpoint, to, tag, &packed)
     }
 
@@ -90,10 +98,10 @@ impl Communicator {
         counts: &[u64],
         at: Strided<'_>,
     ) -> Result<Status, MessageError> {
-        let needed = runs(values.len(), counts, at, |_, _| ())?;
+        let needed = runs((values.len(), size_of::<V>()), counts, at, |_, _| ())?;
         let (packed, status) = self.receive_exactly::<_, _, V>(endpoint, (source, tag), needed)?;
         let mut rest = packed.as_slice();
-        runs(values.len(), counts, at, |from, len| {
+        runs((values.len(), size_of::<V>()), counts, at, |from, len| {
             let (run, others) = rest.split_at(len);
             values[from..from + len].copy_from_slice(run);
             rest = others;
@@ -161,7 +169,7 @@ mod tests {
     fn runs_of_boxes() {
         let of = |len, counts: &[u64], start, strides: &[i64]| {
             let mut all = Vec::new();
-            runs(len, counts, Strided { start, strides }, |from, len| all.push((from, len)))
+            runs((len, 8), counts, Strided { start, strides }, |from, len| all.push((from, len)))
                 .map(|total| (total, all))
         };
         assert_eq!(of(10, &[2, 3], 1, &[4, 1]), Ok((6, vec![(1, 3), (5, 3)])));
@@ -172,6 +180,10 @@ mod tests {
         assert_eq!(of(10, &[2, 3], 4, &[4, 1]), Err(outside(4, 10)));
         assert_eq!(of(10, &[2], 0, &[-1]), Err(outside(-1, 0)));
         assert_eq!(of(10, &[2], 0, &[]), Err(MessageError::Length { given: 0, needed: 1 }));
+        // More than any memory, though all of it is inside the slice.
+        let most = isize::MAX as u64 / 8;
+        let too_many = MessageError::Length { given: most, needed: u64::MAX };
+        assert_eq!(of(10, &[u64::MAX, 2], 0, &[0, 0]), Err(too_many));
         assert_eq!(rows(10, 3, &[7, 0]), Ok(6));
         assert_eq!(rows(10, 3, &[8]), Err(outside(8, 10)));
     }
