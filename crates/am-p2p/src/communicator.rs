@@ -186,8 +186,8 @@ impl Communicator {
     /// over all ranks, in a communicator of all; blocks.
     ///
     /// # Errors
-    /// [`MessageError::NotAllRanks`] in a communicator of fewer; [`MessageError::UnderWay`] on all ranks, and nothing
-    /// has changed, if at any a message is under way, or waits for its receive, in any communicator. What the
+    /// [`MessageError::NotAllRanks`] in a communicator of fewer; [`MessageError::UnderWay`] on all ranks if at any
+    /// one is under way, or waits for its receive, in any communicator: nothing has changed then. What the
     /// collective operations of this call fail with.
     pub fn choose<T: Transport, S: HasLayer<Messages> + HasLayer<Collectives>>(
         &self,

@@ -65,8 +65,8 @@ pub enum MessageError {
         /// Bytes that were to be received at most.
         capacity: u64,
     },
-    /// The message is shorter than the receive, which takes messages of one length. It is over at its sender, and lost
-    /// here.
+    /// The message is shorter than the receive, which takes messages of one length. It is over at its sender, and
+    /// lost here.
     #[error(
         "message of {bytes} bytes from rank {rank} with {tag} is shorter than the {needed} bytes of its receive"
     )]
@@ -138,11 +138,11 @@ pub enum MessageError {
     /// The communicator or request belongs to another endpoint.
     #[error("the communicator or request belongs to another endpoint")]
     Foreign,
-    /// Messages are under way, or wait to be received, where there may be none: on this rank, as many as is said, or
-    /// where that is none, on another one.
+    /// Messages are under way, or wait to be received, where there may be none: on this rank, as many as is said,
+    /// or where that is none, on another one.
     #[error(
-        "messages are under way: {sends} sent and {receives} to be received by this rank, {unasked} without a receive \
-         here, or some at another rank; wait for all requests on every rank before"
+        "messages are under way: {sends} sent and {receives} to be received by this rank, {unasked} without a \
+         receive here, or some at another rank; wait for all requests on every rank before"
     )]
     UnderWay {
         /// Messages that this rank sends.
@@ -198,12 +198,12 @@ pub enum MessageError {
         /// What was wrong.
         source: postcard::Error,
     },
-    /// The receive's type takes only the first bytes of a message: a value of another type was sent. The message is
-    /// lost.
+    /// The receive's type takes only the first bytes of a message: a value of another type was sent. The message
+    /// is lost.
     #[cfg(feature = "serde")]
     #[error(
-        "message of {bytes} bytes from rank {rank} with {tag} is no value of the receive's type, which takes {used} \
-         bytes of it"
+        "message of {bytes} bytes from rank {rank} with {tag} is no value of the receive's type, which takes \
+         {used} bytes of it"
     )]
     LongerValue {
         /// The sender.

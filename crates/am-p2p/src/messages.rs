@@ -558,8 +558,8 @@ impl Communicator {
     /// Receives one value. Blocks.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into), and [`MessageError::ShortMessage`] for one without a value, which is
-    /// lost then.
+    /// As [`receive_into`](Self::receive_into), and [`MessageError::ShortMessage`] for one without a value, which
+    /// is lost then.
     pub fn receive<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,
@@ -586,8 +586,8 @@ impl Communicator {
     /// Receives a message of any length. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::ShortMessage`] for bytes that are no whole number of
-    /// values.
+    /// As [`receive_into`](Self::receive_into); [`MessageError::ShortMessage`] for bytes that are no whole number
+    /// of values.
     pub fn receive_vec<T: Transport, S: HasLayer<Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,

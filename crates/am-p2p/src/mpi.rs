@@ -18,11 +18,14 @@
 //! | `buffered_send`, `ready_send` | `send` | `send` |
 //! | `receive`, `receive_vec`, `receive_into`, `.._with_tag` | the same; any tag by default | the same |
 //! | `immediate_send`, `immediate_synchronous_send` | the same | the same; the request owns its bytes |
-//! | `immediate_receive_into`, `immediate_receive` | the same | `immediate_receive` |
+//! | `immediate_ready_send` | the same, without `unsafe` | `immediate_send` |
+//! | `immediate_receive_into`, `immediate_receive` and its `get`, `r#try` | the same; where `==` alone tells the type, name it | `immediate_receive` |
 //! | `request::scope`, `WaitGuard`, `CancelGuard` | the same | not needed: requests own their buffers |
-//! | `wait`, `test`, `wait_any` | the same | `wait`, `test`, [`wait_any`](crate::request::wait_any), `wait_some`, `wait_all` |
-//! | `cancel` | of a receive | [`ReceiveRequest::cancel`](crate::ReceiveRequest::cancel) |
-//! | `probe`, `immediate_probe`, `matched_probe`, `matched_receive_vec` | the same | the same |
+//! | `wait`, `test`, `wait_any` | the same, with an `Option<Status>`: a send has none | `wait`, `test`, [`wait_any`](crate::request::wait_any), `wait_some`, `wait_all` |
+//! | `cancel` | the same; a send goes on | [`ReceiveRequest::cancel`](crate::ReceiveRequest::cancel) |
+//! | `probe`, `immediate_probe`, `matched_probe`, `immediate_matched_probe` | the same; no `.._with_tag` | the same, with tags |
+//! | `matched_receive_vec`, `matched_receive_into`, `immediate_matched_receive_into` | the same | [`Message`](crate::Message) |
+//! | `immediate_.._with_tag`, `send_receive_.._with_tags` | not there: use what stands to the right | with tags |
 //! | `send_receive`, `send_receive_into`, `send_receive_replace_into` | in [`point_to_point`] | the same |
 //! | `Equivalence`, `Buffer`, user datatypes | [`Buffer`]: plain values and slices | sections; values of serde |
 //! | `status.source_rank()`, `tag()`, `count()` | `i32` | the same |
@@ -309,7 +312,7 @@ pub trait Origin: sealed::Sealed {
     fn immediate_probe(&self) -> Option<Status>;
 }
 
-impl<T: Transport, S: State> Process<'_, T, S> {
+impl<'c, T: Transport, S: State> Process<'c, T, S> {
     fn endpoint(&self) -> RefMut<'_, Endpoint<T, S>> {
         self.of.universe.endpoint()
     }
@@ -347,10 +350,23 @@ impl<T: Transport, S: State> Process<'_, T, S> {
     ///
     /// # Panics
     /// If a process is lost.
-    pub fn matched_probe(&self) -> (Message<'_, T, S>, Status) {
+    pub fn matched_probe(&self) -> (Message<'c, T, S>, Status) {
         let message = well(self.team().matched_probe(&mut self.endpoint(), self.source, ANY_TAG));
+        self.message(message)
+    }
+
+    /// Sets a message with any tag aside, if one has come.
+    ///
+    /// # Panics
+    /// If a process is lost.
+    pub fn immediate_matched_probe(&self) -> Option<(Message<'c, T, S>, Status)> {
+        let message = well(self.team().immediate_matched_probe(&mut self.endpoint(), self.source, ANY_TAG));
+        message.map(|message| self.message(message))
+    }
+
+    fn message(&self, message: crate::Message) -> (Message<'c, T, S>, Status) {
         let status = Status(message.status());
-        (Message { message, of: self }, status)
+        (Message { message, universe: self.of.universe }, status)
     }
 
     /// Begins to send with tag 0.
@@ -358,13 +374,32 @@ impl<T: Transport, S: State> Process<'_, T, S> {
     /// # Panics
     /// For any process.
     pub fn immediate_send<'a, B: Buffer + ?Sized>(
-        &'a self,
+        &self,
         _: &request::LocalScope<'a>,
         buffer: &'a B,
-    ) -> request::Request<'a, T, S> {
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
         let team = self.team();
         let sent = team.immediate_send(&mut self.endpoint(), self.member(), 0, buffer.values());
         request::Request::sending(self.of.universe, well(sent))
+    }
+
+    /// Begins to send with tag 0. The receive may be posted or not: it is the same as
+    /// [`immediate_send`](Self::immediate_send), and as safe.
+    ///
+    /// # Panics
+    /// For any process.
+    pub fn immediate_ready_send<'a, B: Buffer + ?Sized>(
+        &self,
+        scope: &request::LocalScope<'a>,
+        buffer: &'a B,
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
+        self.immediate_send(scope, buffer)
     }
 
     /// Begins to send with tag 0; over when the message has met its receive.
@@ -372,10 +407,13 @@ impl<T: Transport, S: State> Process<'_, T, S> {
     /// # Panics
     /// For any process.
     pub fn immediate_synchronous_send<'a, B: Buffer + ?Sized>(
-        &'a self,
+        &self,
         _: &request::LocalScope<'a>,
         buffer: &'a B,
-    ) -> request::Request<'a, T, S> {
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
         let team = self.team();
         let sent = team.immediate_synchronous_send(&mut self.endpoint(), self.member(), 0, buffer.values());
         request::Request::sending(self.of.universe, well(sent))
@@ -386,13 +424,25 @@ impl<T: Transport, S: State> Process<'_, T, S> {
     /// # Panics
     /// If the communicator was freed.
     pub fn immediate_receive_into<'a, B: BufferMut + ?Sized>(
-        &'a self,
+        &self,
         _: &request::LocalScope<'a>,
         buffer: &'a mut B,
-    ) -> request::Request<'a, T, S> {
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
         let values = buffer.values_mut();
         let receive = self.team().immediate_receive(&mut self.endpoint(), self.source, ANY_TAG, values.len());
         request::Request::receiving(self.of.universe, well(receive), values)
+    }
+
+    /// Begins to receive one value with any tag.
+    ///
+    /// # Panics
+    /// If the communicator was freed.
+    pub fn immediate_receive<V: Element>(&self) -> request::ReceiveFuture<'c, V, T, S> {
+        let receive = self.team().immediate_receive(&mut self.endpoint(), self.source, ANY_TAG, 1);
+        request::ReceiveFuture::new(self.of.universe, self.team().clone(), well(receive))
     }
 }
 
@@ -444,18 +494,18 @@ impl<T: Transport, S: State> Origin for Process<'_, T, S> {
 
 /// A message that was set aside.
 #[derive(Debug)]
-pub struct Message<'p, T: Transport, S: State> {
+pub struct Message<'u, T: Transport, S: State> {
     message: crate::Message,
-    of: &'p Process<'p, T, S>,
+    universe: &'u Universe<T, S>,
 }
 
-impl<T: Transport, S: State> Message<'_, T, S> {
+impl<'u, T: Transport, S: State> Message<'u, T, S> {
     /// Receives the message.
     ///
     /// # Panics
     /// If its sender is lost.
     pub fn matched_receive_vec<V: Element>(self) -> (Vec<V>, Status) {
-        let (values, found) = well(self.message.receive_vec(&mut self.of.endpoint()));
+        let (values, found) = well(self.message.receive_vec(&mut self.universe.endpoint()));
         (values, Status(found))
     }
 
@@ -464,7 +514,24 @@ impl<T: Transport, S: State> Message<'_, T, S> {
     /// # Panics
     /// If its sender is lost, or the buffer is too short.
     pub fn matched_receive_into<B: BufferMut + ?Sized>(self, buffer: &mut B) -> Status {
-        Status(well(self.message.receive_into(&mut self.of.endpoint(), buffer.values_mut())))
+        Status(well(self.message.receive_into(&mut self.universe.endpoint(), buffer.values_mut())))
+    }
+
+    /// Begins to receive the message into a buffer, which is filled when the request is waited for.
+    ///
+    /// # Panics
+    /// If its sender is lost.
+    pub fn immediate_matched_receive_into<'a, B: BufferMut + ?Sized>(
+        self,
+        _: &request::LocalScope<'a>,
+        buffer: &'a mut B,
+    ) -> request::Request<'a, T, S>
+    where
+        'u: 'a,
+    {
+        let values = buffer.values_mut();
+        let receive = self.message.immediate_receive(&mut self.universe.endpoint(), values.len());
+        request::Request::receiving(self.universe, well(receive), values)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, DroppedHandle, Messages};
 use crate::machine::{ANY, Selector};
+use crate::request::ReceiveRequest;
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport, WaitError};
@@ -56,6 +57,21 @@ impl Message {
             Some(key) => Ok((key, selector)),
             None => Err(machine.why_gone(source, tag)),
         }
+    }
+
+    /// Begins to receive the message, of at most `most` values. Does not block.
+    ///
+    /// # Errors
+    /// As [`Communicator::immediate_receive`]; a sender that is lost or has left, of a message whose bytes had not
+    /// come.
+    pub fn immediate_receive<T: Transport, S: HasLayer<Messages>, V: Element>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+        most: usize,
+    ) -> Result<ReceiveRequest<V>, MessageError> {
+        let capacity = (most as u64).saturating_mul(size_of::<V>() as u64);
+        let (key, selector) = self.begin(endpoint, ElementType::of::<V>(), capacity)?;
+        Ok(ReceiveRequest::new(self.communicator.clone(), selector, key, capacity))
     }
 
     /// Receives the message. Blocks while its bytes come; allocates.

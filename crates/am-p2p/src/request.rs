@@ -317,6 +317,17 @@ impl<V: Element> ReceiveRequest<V> {
         if over(endpoint, &self, true) { Ok(self.wait(endpoint)) } else { Err(self) }
     }
 
+    /// Asks for the receive to be cancelled; waiting tells whether it is, by [`MessageError::Cancelled`]. Does not
+    /// block.
+    pub(crate) fn begin_cancel<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), MessageError> {
+        check(endpoint, self.handle().shared.layer)?;
+        endpoint.layer_mut::<Messages>().machine.cancel(self.key());
+        Ok(())
+    }
+
     /// Cancels the receive if it has met no message: gives back the request if it has, which is waited for then.
     /// Blocks where the sender may be writing to the receive already, until it says whether it is.
     ///

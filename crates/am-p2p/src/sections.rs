@@ -88,8 +88,8 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`receive_into`](Self::receive_into); [`MessageError::Outside`] for a box that is not inside the slice,
-    /// before anything is received; [`MessageError::Truncated`] and [`MessageError::ShortMessage`] for a message of
-    /// another number of values.
+    /// before anything is received; [`MessageError::Truncated`] and [`MessageError::ShortMessage`] for a message
+    /// of another number of values.
     pub fn receive_strided<T: Transport, S: HasLayer<crate::Messages>, V: Element>(
         &self,
         endpoint: &mut Endpoint<T, S>,

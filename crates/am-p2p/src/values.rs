@@ -31,9 +31,9 @@ impl Communicator {
     /// Receives a value that [`send_value`](Self::send_value) has sent. Blocks; allocates.
     ///
     /// # Errors
-    /// As [`receive_into`](Self::receive_into); [`MessageError::Value`] for bytes that are no value of the type, and
-    /// [`MessageError::LongerValue`] for more bytes than one takes. A message does not tell its value's type: one of
-    /// another type whose bytes are those of a value of this type is taken for that.
+    /// As [`receive_into`](Self::receive_into); [`MessageError::Value`] for bytes that are no value of the type,
+    /// and [`MessageError::LongerValue`] for more bytes than one takes. A message does not tell its value's type:
+    /// one of another type whose bytes are those of a value of this type is taken for that.
     pub fn receive_value<T: Transport, S: HasLayer<Messages>, V: DeserializeOwned>(
         &self,
         endpoint: &mut Endpoint<T, S>,

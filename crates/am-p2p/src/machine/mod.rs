@@ -272,8 +272,8 @@ impl Machine {
         [self.sends.len(), self.receives.len() + self.line.used(), self.stored.len()].map(|count| count as u64)
     }
 
-    /// Chooses how long messages travel from now on. Nothing is under way, and nothing waits to be received, but for
-    /// eager messages that were sent before this was known, which travel alike in all protocols.
+    /// Chooses how long messages travel from now on. Nothing is under way, and nothing waits to be received, but
+    /// for eager messages that were sent before this was known, which travel alike in all protocols.
     pub(crate) fn choose(&mut self, protocol: Protocol, eager: usize, medium: u64) {
         (self.config.protocol, self.config.eager) = (protocol, eager);
         self.eager = medium.min(eager as u64);

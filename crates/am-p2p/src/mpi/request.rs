@@ -2,7 +2,7 @@
 
 use super::{State, Status, Universe, well};
 use crate::MessageError;
-use crate::communicator::Status as Found;
+use crate::communicator::{Communicator, Status as Found};
 use crate::request::{Pending, ReceiveRequest, SendRequest};
 use am_core::{Endpoint, Transport};
 use am_pgas::pointer::Element;
@@ -22,7 +22,7 @@ pub fn scope<'a, R>(work: impl FnOnce(&LocalScope<'a>) -> R) -> R {
 trait Receiving<T: Transport, S: State> {
     fn pending(&self) -> &dyn Pending;
     fn wait(self: Box<Self>, endpoint: &mut Endpoint<T, S>) -> Result<Found, MessageError>;
-    fn cancel(self: Box<Self>, endpoint: &mut Endpoint<T, S>) -> Result<(), MessageError>;
+    fn cancel(&self, endpoint: &mut Endpoint<T, S>) -> Result<(), MessageError>;
 }
 
 struct Into<'a, V> {
@@ -39,11 +39,8 @@ impl<T: Transport, S: State, V: Element> Receiving<T, S> for Into<'_, V> {
         self.request.wait_into(endpoint, self.values)
     }
 
-    fn cancel(self: Box<Self>, endpoint: &mut Endpoint<T, S>) -> Result<(), MessageError> {
-        if let Some(met) = self.request.cancel(endpoint)? {
-            met.wait_into(endpoint, self.values)?;
-        }
-        Ok(())
+    fn cancel(&self, endpoint: &mut Endpoint<T, S>) -> Result<(), MessageError> {
+        self.request.begin_cancel(endpoint)
     }
 }
 
@@ -85,7 +82,7 @@ impl<'a, T: Transport, S: State> Request<'a, T, S> {
         }
     }
 
-    /// Waits until the request is over; of a receive, what is known of the message.
+    /// Waits until the request is over; of a receive, what is known of the message, if it was not cancelled.
     ///
     /// # Panics
     /// If the peer is lost, or the message does not fit.
@@ -96,7 +93,10 @@ impl<'a, T: Transport, S: State> Request<'a, T, S> {
                 well(request.wait(&mut endpoint));
                 None
             }
-            Kind::Receive(receive) => Some(Status(well(receive.wait(&mut endpoint)))),
+            Kind::Receive(receive) => match receive.wait(&mut endpoint) {
+                Err(MessageError::Cancelled { .. }) => None,
+                found => Some(Status(well(found))),
+            },
         }
     }
 
@@ -120,14 +120,64 @@ impl<'a, T: Transport, S: State> Request<'a, T, S> {
         if over { Ok(self.wait()) } else { Err(self) }
     }
 
-    /// Cancels a receive, or waits for its message if that is under way; a send goes on.
+    /// Asks for a receive to be cancelled, which it is unless it has met a message; a send goes on. Waiting tells
+    /// how it ends.
     ///
     /// # Panics
-    /// As [`wait`](Self::wait).
-    pub fn cancel(self) {
-        if let Kind::Receive(receive) = self.kind {
+    /// If the endpoint fails.
+    pub fn cancel(&self) {
+        if let Kind::Receive(receive) = &self.kind {
             well(receive.cancel(&mut self.universe.endpoint()));
         }
+    }
+}
+
+/// A value that is being received. Dropped, the receive is cancelled.
+#[must_use = "a value is received by asking for it"]
+pub struct ReceiveFuture<'u, V, T: Transport, S: State> {
+    universe: &'u Universe<T, S>,
+    communicator: Communicator,
+    request: ReceiveRequest<V>,
+}
+
+impl<V, T: Transport, S: State> fmt::Debug for ReceiveFuture<'_, V, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReceiveFuture").field(&self.request).finish()
+    }
+}
+
+impl<'u, V: Element, T: Transport, S: State> ReceiveFuture<'u, V, T, S> {
+    pub(super) fn new(
+        universe: &'u Universe<T, S>,
+        communicator: Communicator,
+        request: ReceiveRequest<V>,
+    ) -> Self {
+        Self { universe, communicator, request }
+    }
+
+    /// Waits for the value.
+    ///
+    /// # Panics
+    /// If the sender is lost, or the message is no value.
+    pub fn get(self) -> (V, Status) {
+        let mut value = [V::new_zeroed()];
+        let found = well(self.request.wait_into(&mut self.universe.endpoint(), &mut value));
+        if found.count::<V>() != 1 {
+            well(Err(self.communicator.too_short(&found, size_of::<V>() as u64)))
+        }
+        (value[0], Status(found))
+    }
+
+    /// The value if it has come; otherwise the request for it.
+    ///
+    /// # Errors
+    /// The request, while no value has come.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    pub fn r#try(self) -> Result<(V, Status), Self> {
+        let over = well(crate::request::test_all(&mut self.universe.endpoint(), &[&self.request]));
+        if over { Ok(self.get()) } else { Err(self) }
     }
 }
 
@@ -151,7 +201,7 @@ impl<T: Transport, S: State> Drop for WaitGuard<'_, T, S> {
     }
 }
 
-/// Cancels a request when dropped.
+/// Cancels a request when dropped, and waits for it.
 #[derive(Debug)]
 pub struct CancelGuard<'a, T: Transport, S: State>(Option<Request<'a, T, S>>);
 
@@ -167,6 +217,7 @@ impl<T: Transport, S: State> Drop for CancelGuard<'_, T, S> {
             && !std::thread::panicking()
         {
             request.cancel();
+            request.wait();
         }
     }
 }

@@ -50,6 +50,67 @@ fn processes_and_both_at_once() {
     });
 }
 
+/// Processes are made where they are needed, as programs of rsmpi do.
+#[test]
+fn processes_need_no_names() {
+    run(1, |world| {
+        let (x, mut y) = (2.5f32, 0.0f32);
+        scope(|scope| {
+            let sent = world.this_process().immediate_send(scope, &x);
+            world.any_process().immediate_receive_into(scope, &mut y).wait();
+            sent.wait();
+        });
+        assert_eq!(x, std::mem::take(&mut y));
+        scope(|scope| {
+            let _receive = WaitGuard::from(world.any_process().immediate_receive_into(scope, &mut y));
+            let _send: WaitGuard<'_, _, _> = world.this_process().immediate_ready_send(scope, &x).into();
+        });
+        assert_eq!(x, std::mem::take(&mut y));
+        assert!(world.any_process().immediate_matched_probe().is_none());
+        scope(|scope| {
+            let _send = WaitGuard::from(world.this_process().immediate_synchronous_send(scope, &x));
+            let (message, status) = loop {
+                if let Some(found) = world.any_process().immediate_matched_probe() {
+                    break found;
+                }
+            };
+            assert_eq!(status.count::<f32>(), 1);
+            message.immediate_matched_receive_into(scope, &mut y).wait();
+        });
+        assert_eq!(x, std::mem::take(&mut y));
+        let (first, second) =
+            (world.any_process().immediate_receive::<f32>(), world.any_process().immediate_receive());
+        let mut second = second.r#try().expect_err("nothing was sent");
+        world.this_process().send(&x);
+        world.this_process().send(&7u16);
+        assert_eq!(first.get().0, x);
+        let value: u16 = loop {
+            match second.r#try() {
+                Ok((value, _)) => break value,
+                Err(again) => second = again,
+            }
+        };
+        assert_eq!(value, 7);
+        let mut z = 0.0f32;
+        scope(|scope| {
+            let sent = world.this_process().immediate_send(scope, &x);
+            sent.cancel();
+            sent.wait();
+            assert_eq!(world.any_process().receive::<f32>().0, x);
+            let receive = world.any_process().immediate_receive_into(scope, &mut y);
+            receive.cancel();
+            assert_eq!(receive.wait(), None);
+            // One that has met its message gets it.
+            let receive = world.any_process().immediate_receive_into(scope, &mut z);
+            world.this_process().send(&x);
+            assert!(world.any_process().immediate_probe().is_none());
+            receive.cancel();
+            assert_eq!(receive.wait().map(|status| status.count::<f32>()), Some(1));
+        });
+        assert_eq!((y, z), (0.0, x));
+    });
+}
+
 #[test]
 fn requests_in_scopes() {
     run(1, |world| {
