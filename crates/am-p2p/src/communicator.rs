@@ -322,6 +322,19 @@ impl Communicator {
         Status { source, tag: info.tag as i32, bytes: info.len, kind: info.kind }
     }
 
+    /// Why nothing can come for a receive that has met no message, although no peer that it names is gone.
+    pub(crate) fn cannot_come<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+    ) -> Option<MessageError> {
+        if selector.source == ANY {
+            return self.no_sender_left(endpoint, selector);
+        }
+        let messages = endpoint.layer_unscheduled::<Messages>().machine.starved(selector.source)?;
+        Some(MessageError::Exhausted { rank: Rank(selector.source), tag: AskedTag::of(selector.tag), messages })
+    }
+
     /// Why nothing can come for a receive from any source, if so.
     pub(crate) fn no_sender_left<T: Transport, S: HasLayer<Messages>>(
         &self,

@@ -62,7 +62,9 @@ pub struct MessageConfig {
     /// The largest message in bytes that is sent eagerly; the transport's Medium messages limit it further.
     pub eager: usize,
     /// Bytes for messages that come before they are asked for, of all peers together. A sender takes an equal part
-    /// of it, and 64 bytes for each message beside its own; without room it announces messages, and then waits.
+    /// of it, at least 512 bytes, and 64 bytes for each message beside its own; without room it announces
+    /// messages, and then waits. A quarter of the part in units of 64 bytes, at least 4 and at most 4096, is how
+    /// many messages of a peer may wait.
     pub unexpected: u64,
     /// Bytes of the segment that long messages are written to. At most a quarter of the segment is taken; what
     /// does not fit there travels in Medium messages.

@@ -90,6 +90,21 @@ pub enum MessageError {
         /// Elements of the slice.
         len: u64,
     },
+    /// The message cannot come: so many others of its sender wait for receives that the sender may send no more
+    /// before one of them is received, and this call waited for none of them. The receive is cancelled.
+    #[error(
+        "no message with {tag} can come from rank {rank}: {messages} messages of rank {rank} wait for receives, \
+         which use up its part of MessageConfig::unexpected, or are as many as a peer may have; receive some of \
+         them before"
+    )]
+    Exhausted {
+        /// The sender.
+        rank: Rank,
+        /// The message's tag.
+        tag: AskedTag,
+        /// Its messages that wait.
+        messages: u32,
+    },
     /// The message has other elements than the receive. It is over at its sender, and lost here. A receive of `u8`
     /// takes messages of any type.
     #[error("message of {bytes} bytes from rank {rank} with {tag} has elements of type {sent}, not {expected}")]

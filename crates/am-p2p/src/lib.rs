@@ -69,9 +69,9 @@
 //!
 //! A rank keeps at most 4096 messages of a peer that wait for their receives, fewer with little
 //! [`MessageConfig::unexpected`] memory for many ranks. Beyond that the peer waits, also with messages for
-//! receives that are posted: a program that waits for a message behind so many others of the same peer waits for
-//! ever, or, with [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), fails with a report that names the
-//! peer and the memory that is used up.
+//! receives that are posted. A blocking receive or probe of a message of that peer fails at once then, with
+//! [`MessageError::Exhausted`]; a wait for one of several requests, or for a message of any rank, ends by
+//! [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), with a report that names the peer.
 //!
 //! # What can go wrong
 //!

@@ -388,19 +388,15 @@ impl Communicator {
                 if on_progress(endpoint) {
                     return Ok(endpoint.layer_unscheduled::<Messages>().machine.take_received(key));
                 }
-                if selector.source == ANY {
-                    let now = (endpoint.losses(), endpoint.idles());
-                    let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
-                    let moving = |endpoint: &mut Endpoint<T, S>| {
-                        let machine = &endpoint.layer_unscheduled::<Messages>().machine;
-                        machine.waits_for(key).is_some_and(|(_, _, met)| met)
-                    };
-                    if now != before
-                        && !moving(endpoint)
-                        && let Some(error) = self.no_sender_left(endpoint, selector)
-                    {
-                        return Err(error);
-                    }
+                let now = (endpoint.losses(), endpoint.idles());
+                let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
+                let machine = &endpoint.layer_unscheduled::<Messages>().machine;
+                let moving = || machine.waits_for(key).is_some_and(|(_, _, met)| met);
+                if now != before
+                    && !moving()
+                    && let Some(error) = self.cannot_come(endpoint, selector)
+                {
+                    return Err(error);
                 }
                 Ok(None)
             })?);

@@ -130,7 +130,8 @@ impl Communicator {
             if std::mem::replace(&mut known, now) == now {
                 return Ok(None);
             }
-            self.can_come(endpoint, selector).map(|()| None)
+            self.can_come(endpoint, selector)?;
+            self.cannot_come(endpoint, selector).map_or(Ok(None), Err)
         });
         let found = found.map_err(|mut error| {
             if let MessageError::Wait(WaitError::TimedOut(report)) = &mut error {

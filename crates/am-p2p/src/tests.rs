@@ -485,12 +485,15 @@ fn exhausted_memory_is_named() {
             while endpoint.layer::<Messages>().machine.exhausted().is_empty() {
                 endpoint.poll().unwrap();
             }
-            endpoint.set_timeout(Span::from_millis(20));
+            // At once, without a time-out.
+            let told = MessageError::Exhausted { rank: Rank(0), tag: AskedTag(Some(1)), messages: 4 };
+            assert_eq!(world.probe(endpoint, 0, 1).unwrap_err(), told);
             let error = world.receive::<_, _, u8>(endpoint, 0, 1).unwrap_err();
+            assert_eq!(error, told);
+            assert!(world.immediate_probe(endpoint, 0, 1).unwrap().is_none());
             let text = error.to_string();
             assert!(text.contains("4 messages of rank 0 wait for receives"), "{text}");
             assert!(text.contains("MessageConfig::unexpected"), "{text}");
-            endpoint.set_timeout(None);
             // One that is received makes room for the one that was waited for, and the last.
             for tag in [0, 0, 0, 0, 0, 1] {
                 world.receive::<_, _, u8>(endpoint, 0, tag).unwrap();

@@ -74,6 +74,14 @@ impl Machine {
         self.peers[peer].attach_credit(self.window)
     }
 
+    /// Of a peer that may send nothing before one of its messages is received, none of which has met a receive:
+    /// how many these are. A wait for another one of its messages does not end by itself.
+    pub(crate) fn starved(&self, rank: u32) -> Option<u32> {
+        let peer = &self.peers[*self.peer_of.get(&rank)? as usize];
+        let held = peer.held().messages;
+        (peer.gone.is_none() && held >= self.window.messages).then_some(held)
+    }
+
     /// Which memory for unexpected messages is used up, here and at peers, in words. Allocates.
     pub(crate) fn exhausted(&self) -> Vec<String> {
         let mut all = Vec::new();
