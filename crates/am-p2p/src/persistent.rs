@@ -2,7 +2,7 @@
 
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::MessageError;
-use crate::request::{ReceiveRequest, SendRequest};
+use crate::request::{Pending, ReceiveRequest, SendRequest, test_all};
 use am_core::{Endpoint, HasLayer, Transport};
 use am_pgas::pointer::Element;
 
@@ -84,6 +84,29 @@ impl<V: Element> PersistentSend<V> {
     ) -> Result<(), MessageError> {
         self.request.take().map_or(Ok(()), |request| request.wait(endpoint))
     }
+
+    /// Whether the values have been sent that were last. Does not block.
+    ///
+    /// # Errors
+    /// As [`SendRequest::wait`].
+    pub fn test<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<bool, MessageError> {
+        let Some(request) = self.request.take() else { return Ok(true) };
+        match request.test(endpoint) {
+            Ok(sent) => sent.map(|()| true),
+            Err(again) => {
+                self.request = Some(again);
+                Ok(false)
+            }
+        }
+    }
+
+    /// The send that was begun, for [`wait_any`](crate::request::wait_any) and the like.
+    pub fn request(&self) -> Option<&dyn Pending> {
+        self.request.as_ref().map(|request| request as &dyn Pending)
+    }
 }
 
 impl<V: Element> PersistentReceive<V> {
@@ -106,12 +129,43 @@ impl<V: Element> PersistentReceive<V> {
     /// [`ReceiveRequest::wait_into`] does.
     ///
     /// # Errors
-    /// As [`ReceiveRequest::wait_into`].
+    /// As [`ReceiveRequest::wait_into`]; the receive is over, also after a time-out.
     pub fn wait<T: Transport, S: HasLayer<crate::Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Option<Status>, MessageError> {
         let Some(request) = self.request.take() else { return Ok(None) };
         request.wait_into(endpoint, &mut self.values).map(Some)
+    }
+
+    /// What has come since the receive was begun; `None` if nothing has, or none was begun. Does not block.
+    ///
+    /// # Errors
+    /// As [`ReceiveRequest::wait_into`].
+    pub fn test<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Option<Status>, MessageError> {
+        let Some(request) = &self.request else { return Ok(None) };
+        if test_all(endpoint, &[request])? { self.wait(endpoint) } else { Ok(None) }
+    }
+
+    /// Cancels the receive that was begun, if it has met no message: whether it is cancelled. If it is not, it is
+    /// to be waited for. Blocks as [`ReceiveRequest::cancel`] does.
+    ///
+    /// # Errors
+    /// As [`ReceiveRequest::cancel`].
+    pub fn cancel<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<bool, MessageError> {
+        let Some(request) = self.request.take() else { return Ok(true) };
+        self.request = request.cancel(endpoint)?;
+        Ok(self.request.is_none())
+    }
+
+    /// The receive that was begun, for [`wait_any`](crate::request::wait_any) and the like.
+    pub fn request(&self) -> Option<&dyn Pending> {
+        self.request.as_ref().map(|request| request as &dyn Pending)
     }
 }

@@ -163,6 +163,23 @@ fn persistent_and_sections() {
             send.wait(endpoint).unwrap();
             assert_eq!(receive.values, values(500, round));
         }
+        // Several together, tested and cancelled.
+        let mut receives = [5, 6].map(|tag| world.receive_init(other, tag, vec![0u32; 500]).unwrap());
+        let mut sends = [6, 5].map(|tag| world.send_init(other, tag, values(500, tag as u32)).unwrap());
+        assert!(receives[0].request().is_none() && sends[0].request().is_none());
+        receives.iter_mut().for_each(|receive| receive.start(endpoint).unwrap());
+        assert!(receives[1].cancel(endpoint).unwrap() && receives[1].cancel(endpoint).unwrap());
+        receives[1].start(endpoint).unwrap();
+        world.team().barrier(endpoint).unwrap();
+        sends.iter_mut().for_each(|send| send.start(endpoint).unwrap());
+        let pending: Vec<_> = receives.iter().map(|receive| receive.request().unwrap()).collect();
+        wait_all(endpoint, &pending).unwrap();
+        for (tag, receive) in (5..).zip(&mut receives) {
+            assert!(!receive.cancel(endpoint).unwrap());
+            assert_eq!(receive.test(endpoint).unwrap().unwrap().tag(), tag);
+            assert_eq!((receive.test(endpoint).unwrap(), &receive.values), (None, &values(500, tag as u32)));
+        }
+        while !sends.iter_mut().all(|send| send.test(endpoint).unwrap()) {}
         let all = values(400, 3);
         let request = world.immediate_receive::<_, _, u32>(endpoint, other, 8, usize::MAX).unwrap();
         let (column, row) = (Strided { start: 3, strides: &[20] }, Strided { start: 20, strides: &[1] });
