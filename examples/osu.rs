@@ -95,17 +95,13 @@ impl<T: Transport> Side<T> {
                 receiving.push(world.immediate_receive::<_, _, u8>(endpoint, other, 1, len)?);
             }
         }
-        if sends && receives {
+        if sends {
             let mut sending = Vec::with_capacity(WINDOW);
             for _ in 0..WINDOW {
                 sending.push(world.immediate_send(endpoint, other, 1, &out[..len])?);
             }
             for request in sending {
                 request.wait(endpoint)?;
-            }
-        } else if sends {
-            for _ in 0..WINDOW {
-                world.send(endpoint, other, 1, &out[..len])?;
             }
         }
         for request in receiving {
@@ -279,7 +275,7 @@ fn main() -> std::process::ExitCode {
     let names: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
     let help = format!("one of {}", names.join(", "));
     let name = flags.value("--bench", "NAME", "latency".to_owned(), &help);
-    let largest = flags.value("--max", "BYTES", 1usize << 20, "largest message");
+    let largest = flags.value("--max", "BYTES", 4usize << 20, "largest message");
     let repetitions = flags.value("--iterations", "N", 1000, "repetitions, a tenth beyond 8 KiB");
     let protocols: Vec<&str> = Protocol::ALL.iter().map(|protocol| protocol.name()).collect();
     let help = format!("how long messages travel: {}", protocols.join(", "));
