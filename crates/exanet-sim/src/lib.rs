@@ -12,6 +12,10 @@
 //! | `delivery` | what both do with packets: their order, refusals, peers that cannot be reached |
 //! | `config` | [`ExanetConfig`]: a machine; [`rack`]: the prototype's; [`run`]: a program on each of its ranks |
 //!
+//! It is larger than the other simulated conduits, at 8500 lines with its unit tests: the interface carries two
+//! programs' interfaces, active messages (`conduit`) and the published library's two-sided messages in five
+//! protocols (`mpi`), and `nic`, `conduit` and `mpi` each have a model that tests compare them with.
+//!
 //! Semantics lie in state machines without a clock, costs in one table; so the same program runs at no cost
 //! ([`model::Parameters::free`]), at the prototype's, or under an [`AdversarialTiming`] and [`PageFaults`].
 //!

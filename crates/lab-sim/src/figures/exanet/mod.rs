@@ -2,8 +2,8 @@
 //!
 //! Four published numbers are what the parameter table is fitted to ([`exanet_sim::model::fit`]), so lines that
 //! compare with them show that the simulation keeps to the fit, and no more. Whether a line is held out is
-//! computed from the training set. The write-based MPI claims two inequalities of its protocols and of programs on
-//! them.
+//! computed from the training set. The write-based MPI claims three inequalities, of its protocols, of programs on
+//! them, and beside an MPI through the kernel.
 
 mod collectives;
 mod latency;
