@@ -72,8 +72,8 @@
 //! | requests that a rank works on | [`CallConfig::tasks`], [`Methods::limit`] | [`CallError::Refused`] |
 //! | bytes of a request or answer | [`CallConfig::max_bytes`] | [`CallError::RequestTooLarge`], [`CallError::AnswerTooLarge`] |
 //! | bytes of long ones on their way to a rank, requests and answers together | [`CallConfig::receive_bytes`] | they wait at their sender, in order |
-//! | answers of a stream that nobody has taken | [`CallConfig::stream_window`] | the method waits |
-//! | answers of a stream longer than a message that wait for the network | 1 | the method waits |
+//! | answers of a stream that nobody has taken, of up to `max_bytes` each | [`CallConfig::stream_window`] | the method waits |
+//! | answers of a stream longer than a message that wait for the network | 1, and one announced | the method waits |
 //!
 //! Functions are not among the requests that a rank works on: they have ended when their message has been handled.
 //! The exception are answers longer than a reply, which are kept until they have been sent: a function that has

@@ -507,10 +507,12 @@ impl<W: Send + 'static> Server<W> {
             _ => {}
         }
         if let Some(mut answer_queue) = task.answer_queue.take()
-            && Arc::get_mut(&mut answer_queue).is_some()
-            && self.spare.len() < SPARE
+            && let Some(queue) = Arc::get_mut(&mut answer_queue)
         {
-            self.spare.push(answer_queue);
+            queue.clear();
+            if self.spare.len() < SPARE {
+                self.spare.push(answer_queue);
+            }
         }
         buffers::give(std::mem::take(&mut task.bytes));
         task.long_item.take().into_iter().for_each(|item| buffers::give(item.bytes));

@@ -77,12 +77,19 @@ impl AnswerQueue {
     /// Gets a queue that nobody else has ready for another stream, of a task, whose caller lets so many answers be
     /// under way.
     pub(crate) fn renew(&mut self, credit: u64, task: &Arc<TaskWaker>) {
+        self.clear();
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
-        queue.bundles.drain(..).for_each(|bundle| buffers::give(bundle.bytes));
-        (queue.items, queue.credit, queue.waker) = (0, credit, None);
+        (queue.credit, queue.waker) = (credit, None);
         if !Arc::ptr_eq(&self.task, task) {
             self.task = Arc::clone(task);
         }
+    }
+
+    /// Gives back what waits in a queue that nobody else has.
+    pub(crate) fn clear(&mut self) {
+        let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        queue.bundles.drain(..).for_each(|bundle| buffers::give(bundle.bytes));
+        queue.items = 0;
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -186,9 +193,10 @@ impl<R: Serialize> Sink<R> {
         Self { answer_queue: Arc::clone(answer_queue), answers: PhantomData }
     }
 
-    /// Bytes of an answer that one message carries at most.
+    /// Bytes of an answer that one message carries at most, and that may be sent.
     pub(crate) fn largest(&self) -> usize {
-        usize::try_from(self.answer_queue.largest.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+        let largest = self.answer_queue.largest.load(Ordering::Relaxed).min(self.answer_queue.limit);
+        usize::try_from(largest).unwrap_or(usize::MAX)
     }
 
     /// Puts an answer in, once the caller has taken enough of those before it. Answers arrive in order. Those that

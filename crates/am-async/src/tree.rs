@@ -446,6 +446,10 @@ impl Up {
             let part = bytes.drain(..most).collect();
             self.add(Piece::Part(place, Bytes(part))).await?;
         }
+        if let Piece::End(_, Outcome::Error(_, Kind::Panicked(text))) = &mut piece {
+            let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or(0));
+        }
         self.add(piece).await
     }
 

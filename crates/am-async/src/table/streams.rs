@@ -17,8 +17,11 @@ const SPARE: usize = 256;
 impl Table {
     /// Keeps what a stream had for another one.
     pub(super) fn keep_stream(&mut self, stream: Option<Box<Answers>>) {
+        let Some(mut stream) = stream else { return };
+        // What nobody has taken goes: answers may be long.
+        stream.renew(1);
         if self.spare.len() < SPARE {
-            self.spare.extend(stream);
+            self.spare.push(stream);
         }
     }
 

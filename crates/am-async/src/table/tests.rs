@@ -205,6 +205,16 @@ fn long_answers_of_a_stream_wait_for_room() {
     assert_eq!((played.room.used(), played.table.len(), played.table.under_way()), (0, 0, 0));
 }
 
+/// What a dropped stream leaves for another one is no answer that nobody has taken.
+#[test]
+fn dropped_streams_keep_no_answers() {
+    let mut played = Played::new(CallConfig::new());
+    let call = played.call(Header::STREAM, vec![], false);
+    (0..3).for_each(|number| played.answer(call, Status::Item, false, number, &[1; 100]));
+    played.table.cancel(call);
+    assert_eq!(played.table.spare.iter().map(|answers| answers.len()).collect::<Vec<_>>(), [0]);
+}
+
 #[test]
 fn streams_that_end_give_their_room_back() {
     for granted in [true, false] {

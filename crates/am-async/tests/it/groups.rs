@@ -199,6 +199,34 @@ fn a_late_rank_fails_alone() {
     }
 }
 
+/// Answers on their way up travel together in no message that is longer than one may be.
+#[test]
+fn trees_bundle_within_the_limit() {
+    let conduit = machine_sim::conduit::ConduitConfig::default();
+    let report = machine_sim::conduit::run(&machine_sim::crossbar(20), &conduit, move |transport| {
+        let mut methods = Methods::<()>::new();
+        let sized = methods.function("sized", |(), _, bytes: Vec<u8>| {
+            if bytes.len() == 3 {
+                panic!("{}", "o".repeat(990));
+            }
+            Ok::<_, Failure>(vec![bytes.len() as u8; 300])
+        });
+        let sized = sized.unwrap();
+        let mut handlers = Handlers::new();
+        let config = CallConfig::new().tree_bytes(100).max_bytes(1000);
+        let calls = Calls::register_with(&mut handlers, methods, (), config).unwrap();
+        let mut endpoint = Endpoint::attach(transport, handlers, calls).unwrap();
+        if endpoint.rank() == Rank(0) {
+            let all = endpoint.caller().call_each((1..20).map(Rank), sized, &vec![0; 200]).wait(&mut endpoint);
+            assert!(all.iter().all(|answer| answer == &Ok(vec![200; 300])), "{all:?}");
+            let all = endpoint.caller().call_each((1..20).map(Rank), sized, &vec![0; 3]).wait(&mut endpoint);
+            assert!(all.iter().all(|answer| matches!(answer, Err(CallError::Panicked { .. }))), "{all:?}");
+        }
+        endpoint.finish().unwrap();
+    });
+    report.unwrap();
+}
+
 /// What ranks below one that is lost had answered before is known; on a simulated machine, whose time is exact.
 #[test]
 fn answers_before_a_loss_count() {
