@@ -16,8 +16,8 @@
 //!
 //! A pidfd becomes readable when its process ends for whatever reason, also before anyone has collected the exit
 //! status, so no polling is needed and a death is known within a scheduling delay. Where no pidfd is to be had
-//! (the process has run out of descriptors, or the kernel has none) the watch asks every 100 ms whether the
-//! process still exists.
+//! (the process has run out of descriptors, or the kernel has none) the watch asks every 100 ms, in large jobs
+//! rarer, whether the process still exists.
 //!
 //! Only proof makes a peer dead: that no process has its number, that the process of its number started at another
 //! time, or that a pidfd of its process is readable. That something could not be read proves nothing.
@@ -50,9 +50,9 @@ const INTERVAL: u16 = 100;
 const REVIEW: u16 = 500;
 
 /// How many times as long a watch waits between two looks in a job of so many endpoints: from 128 on, all watches
-/// of a job together look about as often as those of 64 do, up to sixteen times.
+/// of a job together look about as often as those of 64 do, up to eight times.
 fn slower(endpoints: usize) -> u16 {
-    (endpoints / 64).clamp(1, 16) as u16
+    (endpoints / 64).clamp(1, 8) as u16
 }
 
 /// What stands for the start time of a process that could not read its own.
@@ -468,8 +468,8 @@ mod tests {
     #[test]
     fn watches_of_large_jobs_look_rarely() {
         let again = |ranks| watcher(&Job::create(&JobConfig::new(ranks)).expect("memory is there"), 0).0.review();
-        assert_eq!([127, 640].map(again), [Again::InMillis(INTERVAL), Again::InMillis(10 * INTERVAL)]);
-        assert_eq!(slower(1 << 20), 16);
+        assert_eq!([127, 640].map(again), [Again::InMillis(INTERVAL), Again::InMillis(8 * INTERVAL)]);
+        assert_eq!(slower(1 << 20), 8);
     }
 
     #[test]
