@@ -146,8 +146,8 @@ pub enum WaitError {
     /// Serving incoming messages found something wrong.
     #[error(transparent)]
     Poll(#[from] PollError),
-    /// Another endpoint called something else of all endpoints, such as an allocation in all segments, while this one
-    /// was in a barrier. The next such call begins anew.
+    /// Another endpoint called something else of all endpoints, such as an allocation in all segments, while this
+    /// one was in a barrier. The next such call begins anew.
     #[error("a barrier met another collective call of another endpoint: all have to call the same")]
     OtherCall,
     /// The deadline or the endpoint's time-out ran out.

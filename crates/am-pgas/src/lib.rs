@@ -87,7 +87,8 @@ impl Pgas {
     ///
     /// let mut tuning = Tuning::default();
     /// // Up to 4 KiB by recursive doubling, more than that around a ring.
-    /// tuning.allreduce = vec![Row::new(usize::MAX, 4096, Allreduce::RecursiveDoubling), Row::any(Allreduce::Ring)];
+    /// let short = Row::new(usize::MAX, 4096, Allreduce::RecursiveDoubling);
+    /// tuning.allreduce = vec![short, Row::any(Allreduce::Ring)];
     /// let mut handlers = Handlers::<Pgas>::new();
     /// let pgas = Pgas::register_tuned(&mut handlers, tuning)?;
     /// # drop(pgas);

@@ -133,9 +133,9 @@ impl<T: Transport, S> Endpoint<T, S> {
     ///
     /// # Errors
     /// A lost rank, even an acknowledged one, or one that has left by itself, since it cannot come any more;
-    /// [`WaitError::OtherCall`]; a bad message; a time-out (its report names the endpoint that nothing was heard from). The barrier cannot be used
-    /// afterwards. An error of a handler that ran meanwhile does not end the barrier: the next poll or wait
-    /// returns it.
+    /// [`WaitError::OtherCall`]; a bad message; a time-out (its report names the endpoint that nothing was heard
+    /// from). The barrier cannot be used afterwards. An error of a handler that ran meanwhile does not end the
+    /// barrier: the next poll or wait returns it.
     pub fn barrier(&mut self) -> Result<(), WaitError> {
         let all = self.minima(OF_BARRIER)?;
         self.is_barrier(all)
@@ -156,9 +156,13 @@ impl<T: Transport, S> Endpoint<T, S> {
             // then.
             let still = u64::from(last == Some(now) && !self.schedule.work_left());
             last = Some(now);
-            if self.minima([still, u64::MAX])?[0] == 1 {
-                self.count_barrier();
-                return Ok(());
+            match self.minima([1 + still, 0])?[0] {
+                0 => return Err(WaitError::OtherCall),
+                1 => {}
+                _ => {
+                    self.count_barrier();
+                    return Ok(());
+                }
             }
         }
     }

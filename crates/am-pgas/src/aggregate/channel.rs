@@ -255,7 +255,7 @@ impl Channel {
     ) -> (u64, Option<(Rank, T)>) {
         let mut count = 0;
         for (to, item) in items {
-            if self.agreement.is_open() || !self.put(to.0, item.as_bytes()) {
+            if self.ending || !self.put(to.0, item.as_bytes()) {
                 return (count, Some((to, item)));
             }
             count += 1;
@@ -266,7 +266,7 @@ impl Channel {
     /// Whether an item may be put into its item buffer without further ado.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
-        !self.agreement.is_open() && !self.timed
+        !self.ending && !self.timed
     }
 
     /// Whether a hop is the last.
@@ -351,7 +351,7 @@ impl Channel {
         let Some(&index) = self.next.get(to.0 as usize) else {
             return Err(AggregateError::NoSuchRank { rank: to, ranks: self.plan.ranks });
         };
-        if self.agreement.is_open() {
+        if self.ending {
             return Err(AggregateError::SaidDone);
         }
         let item_buffer = &mut self.item_buffers[index as usize];

@@ -48,7 +48,8 @@
 //!   the two neighbours, unless a neighbour is more than 32 calls ahead or behind. Without it, also where members
 //!   share memory, a message that is looked at before the other's call gives [`CollectiveError::Unmatched`] or
 //!   [`CollectiveError::Size`], which name the ranks but not their calls.
-//! - The lengths of parts that differ are no part of a call: those who expect others get [`CollectiveError::Size`].
+//! - The lengths of parts that differ are no part of a call: those who expect others get
+//!   [`CollectiveError::Size`].
 //! - Calls are compared by the names of element types and operators, which programs of one job that were built by
 //!   different compilers may give differently; functions are not told apart. Members that do not compare their
 //!   calls combine whatever the others send, if it has the right size.

@@ -300,7 +300,9 @@ fn advance_does_not_wait() {
                 first_is_done.store(time, std::sync::atomic::Ordering::SeqCst);
                 // Also if others are over in a poll between.
                 while endpoint.advance(aggregator, time % 2 == 0).unwrap() {
-                    endpoint.poll().unwrap();
+                    (0..20).for_each(|_| assert!(endpoint.poll().is_ok()));
+                    // Not before the end has been told, even if it has come.
+                    assert_eq!(endpoint.push(aggregator, Rank(1), 7), Err(AggregateError::SaidDone));
                     thread::yield_now();
                 }
                 let handled: usize = endpoint.state().slices.iter().map(|(_, items)| items.len()).sum();
