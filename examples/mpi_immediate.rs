@@ -1,6 +1,6 @@
-//! Immediate operations as programs of rsmpi write them; but for the imports nothing is of this crate. The rank sends
-//! to itself, with requests that are tested, waited for by guards and cancelled, with messages that are set aside,
-//! and with futures. What rsmpi's own example of immediate operations calls, this does, in its order.
+//! Immediate operations as programs of rsmpi write them; but for the imports nothing is of this crate. The rank
+//! sends to itself, with requests that are tested, waited for by guards and cancelled, with messages that are set
+//! aside, and with futures. What rsmpi's own example of immediate operations calls, this does, in its order.
 //!
 //! `cargo build --example mpi_immediate && amrun -n 2 target/debug/examples/mpi_immediate`.
 

@@ -1,5 +1,5 @@
-//! Sends and receives as programs of rsmpi write them; but for the imports nothing is of this crate: ranks pass their
-//! numbers round a ring, at once and in place, and rank 0 collects vectors of all.
+//! Sends and receives as programs of rsmpi write them; but for the imports nothing is of this crate: ranks pass
+//! their numbers round a ring, at once and in place, and rank 0 collects vectors of all.
 //!
 //! `cargo build --example mpi_send_receive && amrun -n 4 target/debug/examples/mpi_send_receive`.
 

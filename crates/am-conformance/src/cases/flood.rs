@@ -173,7 +173,8 @@ pub(super) fn refused_when_full<T: Transport>(world: &World, transport: T) -> Ve
         if accepted == 0 {
             // What all peers share may be short for as long as their last messages are under way.
             none += 1;
-            ensure(none < 20, || format!("not even one request fits for want of {resource}"))?;
+            ensure(none < 500, || format!("not even one request fits for want of {resource}"))?;
+            endpoint.poll()?;
             pause(&mut endpoint, Span::from_micros(200));
             continue;
         }

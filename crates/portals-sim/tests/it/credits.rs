@@ -308,7 +308,7 @@ fn what_is_taken_out_of_turn_breaks_the_order() {
     assert!(broken.count() > 0);
 }
 
-/// The last message of a rank that leaves may be refused, and is sent again before the others know that it has left.
+/// The last message of a rank that leaves may be refused, and is sent again before the others know that it left.
 #[test]
 fn who_leaves_stays_until_nothing_is_refused() {
     for seed in 0..24 {

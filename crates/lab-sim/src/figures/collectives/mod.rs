@@ -74,8 +74,8 @@ impl Site {
         self.simulate(ranks, programs::Mixed(times)).map(|(_, events)| events)
     }
 
-    /// Whether the network interface takes messages whole. EXTOLL's conduit cuts them into packets of 56 bytes that
-    /// the processors of both ends handle one by one, which LogGP has no parameter for.
+    /// Whether the network interface takes messages whole. EXTOLL's conduit cuts them into packets of 56 bytes
+    /// that the processors of both ends handle one by one, which LogGP has no parameter for.
     fn sends_whole(&self) -> bool {
         matches!(self, Self::Portals(_))
     }
