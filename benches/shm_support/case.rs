@@ -8,6 +8,7 @@ use super::calls::CallTask;
 use super::crew::Crew;
 use super::far::FarTask;
 use super::far_calls::FarCallTask;
+#[cfg(feature = "p2p-udp")]
 use super::far_p2p::FarP2pTask;
 use super::p2p::P2pTask;
 use super::pgas::PgasTask;
@@ -30,6 +31,7 @@ pub(crate) enum Work {
     /// The same with calls.
     FarCalls(FarCallTask),
     /// The same with two-sided messages.
+    #[cfg(feature = "p2p-udp")]
     FarP2p(FarP2pTask),
     /// One whole run of the RandomAccess example with these arguments, from barrier to barrier.
     Example(Vec<String>),
@@ -46,6 +48,7 @@ impl Work {
             }
             Self::Far(task) => task.run(iterations),
             Self::FarCalls(task) => task.run(iterations),
+            #[cfg(feature = "p2p-udp")]
             Self::FarP2p(task) => task.run(iterations),
             Self::Example(arguments) => crew.run_random_access(arguments) * iterations as u32,
         }
@@ -82,6 +85,7 @@ impl From<FarCallTask> for Work {
     }
 }
 
+#[cfg(feature = "p2p-udp")]
 impl From<FarP2pTask> for Work {
     fn from(task: FarP2pTask) -> Self {
         Self::FarP2p(task)

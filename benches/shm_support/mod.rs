@@ -10,6 +10,7 @@ pub(crate) mod cases;
 pub(crate) mod crew;
 pub(crate) mod far;
 pub(crate) mod far_calls;
+#[cfg(feature = "p2p-udp")]
 pub(crate) mod far_p2p;
 pub(crate) mod mapping;
 pub(crate) mod measure;
@@ -116,6 +117,7 @@ fn measure_calls(bench: &mut Bench<'_>) {
 fn measure_p2p(bench: &mut Bench<'_>) {
     all(bench, &mut Crew::start(WorldPlan::new(2).with_p2p()), &p2p_cases::pair());
     all(bench, &mut Crew::start(WorldPlan::new(2)), &p2p_cases::far());
+    #[cfg(feature = "p2p-udp")]
     far_p2p::end();
 }
 

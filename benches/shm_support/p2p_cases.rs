@@ -7,6 +7,7 @@ use lab::bench::summary::{Bar, Summary, Unit};
 
 use super::am::AmTask;
 use super::case::Case;
+#[cfg(feature = "p2p-udp")]
 use super::far_p2p::FarP2pTask;
 use super::p2p::{Operation, P2pTask, Way};
 use super::raw::RawTask;
@@ -77,7 +78,14 @@ pub(crate) fn pair() -> Vec<Case> {
     ]
 }
 
+/// Two ranks over UDP: none without the feature `p2p-udp`.
+#[cfg(not(feature = "p2p-udp"))]
+pub(crate) const fn far() -> Vec<Case> {
+    Vec::new()
+}
+
 /// Two ranks over UDP.
+#[cfg(feature = "p2p-udp")]
 pub(crate) fn far() -> Vec<Case> {
     let messages = |name, bytes| Case::new(name, Unit::Microseconds, FarP2pTask::Messages { bytes }, 1.0);
     vec![

@@ -486,35 +486,54 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
     let address = |rank| Address { rank, endpoint: number };
     let (mut steps, mut idles) = (0u32, endpoint.idles());
     let outcome = endpoint.wait_through(|endpoint| {
-        if let Some(result) = done(endpoint)? {
-            return Ok(ControlFlow::Break(result));
-        }
-        let mut found = check_losses(endpoint);
-        steps = steps.wrapping_add(1);
-        let look = std::mem::replace(&mut idles, endpoint.idles()) != idles || steps.is_multiple_of(LOOKS);
-        let reason = match awaited {
-            Awaited::One(rank) => {
-                found |= look && check_finished(endpoint, address(rank));
-                endpoint.shape().peer(address(rank)).map_or(WaitReason::Message, WaitReason::Collective)
+        let mut again = None;
+        // `done` stands here alone, so that it is part of this loop.
+        loop {
+            if let Some(result) = done(endpoint)? {
+                return Ok(ControlFlow::Break(result));
             }
-            Awaited::Any(ranks) => {
-                for rank in ranks.iter().filter(|_| look) {
-                    found |= check_finished(endpoint, address(*rank));
+            if let Some(reason) = again {
+                return Ok(ControlFlow::Continue(reason));
+            }
+            let mut found = check_losses(endpoint);
+            steps = steps.wrapping_add(1);
+            let look = std::mem::replace(&mut idles, endpoint.idles()) != idles || steps.is_multiple_of(LOOKS);
+            let reason = match awaited {
+                Awaited::One(rank) => {
+                    found |= look && check_finished(endpoint, address(rank));
+                    endpoint.shape().peer(address(rank)).map_or(WaitReason::Message, WaitReason::Collective)
                 }
-                WaitReason::Message
+                Awaited::Any(ranks) => {
+                    for rank in ranks.iter().filter(|_| look) {
+                        found |= check_finished(endpoint, address(*rank));
+                    }
+                    WaitReason::Message
+                }
+            };
+            if !found {
+                return Ok(ControlFlow::Continue(reason));
             }
-        };
-        // What was found may have ended it, and nothing else may come.
-        let ended = if found { done(endpoint)? } else { None };
-        Ok(ended.map_or(ControlFlow::Continue(reason), ControlFlow::Break))
+            // What was found may have ended it, and nothing else may come.
+            again = Some(reason);
+        }
     });
     match outcome {
-        // The last look may have brought what was waited for.
-        Err(error @ MessageError::Wait(WaitError::TimedOut(_))) => {
-            done(endpoint)?.ok_or_else(|| name_waiting(endpoint, error))
-        }
+        Err(error @ MessageError::Wait(WaitError::TimedOut(_))) => timed_out(endpoint, error, &mut done),
         outcome => outcome,
     }
+}
+
+/// What is waited for, if it has come.
+type Done<'d, T, S, R> = dyn FnMut(&mut Endpoint<T, S>) -> Result<Option<R>, MessageError> + 'd;
+
+/// A wait has timed out, whose last look may have brought what was waited for.
+#[cold]
+fn timed_out<T: Transport, S: HasLayer<Messages>, R>(
+    endpoint: &mut Endpoint<T, S>,
+    error: MessageError,
+    done: &mut Done<'_, T, S, R>,
+) -> Result<R, MessageError> {
+    done(endpoint)?.ok_or_else(|| name_waiting(endpoint, error))
 }
 
 /// Says in the report of a time-out which messages are under way, and what they lack.

@@ -392,7 +392,9 @@ impl Communicator {
                 let before = (std::mem::replace(&mut losses, now.0), std::mem::replace(&mut idles, now.1));
                 let machine = &endpoint.layer_unscheduled::<Messages>().machine;
                 let moving = || machine.waits_for(key).is_some_and(|(_, _, met)| met);
+                // One sender can be at the end of its memory only if something of it waits to be asked for.
                 if now != before
+                    && (selector.source == ANY || machine.has_unasked())
                     && !moving()
                     && let Some(error) = self.cannot_come(endpoint, selector)
                 {

@@ -74,6 +74,11 @@ impl Machine {
         self.peers[peer].attach_credit(self.window)
     }
 
+    /// Whether messages have come that nobody has asked for.
+    pub(crate) fn has_unasked(&self) -> bool {
+        !self.stored.is_empty()
+    }
+
     /// Of a peer that may send nothing before one of its messages is received, none of which has met a receive:
     /// how many these are. A wait for another one of its messages does not end by itself.
     pub(crate) fn starved(&self, rank: u32) -> Option<u32> {
