@@ -18,9 +18,9 @@ use crate::transports::{Carrier, TransportChoice, register, rings, told_list, va
 /// What leads to the ranks that shared memory does not reach: UDP.
 #[cfg(not(feature = "ofi"))]
 pub type FarTransport = Udp<ShmMemory>;
-/// What leads to the ranks that shared memory does not reach: UDP or libfabric.
+/// What leads to the ranks that shared memory does not reach: libfabric, UDP, or both, chosen per peer.
 #[cfg(feature = "ofi")]
-pub type FarTransport = Select<Udp<ShmMemory>, transport_ofi::Ofi<ShmMemory>>;
+pub type FarTransport = Select<transport_ofi::Ofi<ShmMemory>, Udp<ShmMemory>>;
 /// What [`RankJob::attach`] hands a program: shared memory to the ranks that it reaches, another transport to the
 /// others, chosen per peer.
 pub type JobTransport = Select<Shm, FarTransport>;
@@ -43,21 +43,20 @@ struct Prepared {
     segment_bytes: u64,
     /// The shared memory of this host's ranks, and this rank's number in it.
     near: Option<(Arc<Job>, u32)>,
-    far: Option<Far>,
+    udp: Option<Sockets>,
+    /// Whom this rank has met over libfabric, once its first endpoint has its segment.
+    #[cfg(feature = "ofi")]
+    fabric: Option<crate::libfabric::Met<ShmMemory>>,
     /// What holds the segment of a rank that shares memory with no other.
     own: Option<Job>,
 }
 
+/// What UDP needs to join.
 #[derive(Debug)]
-enum Far {
-    Udp {
-        /// One per endpoint, until it attaches.
-        sockets: Vec<Option<UdpSocket>>,
-        peers: Arc<Peers>,
-    },
-    /// The ranks meet once more, when the first endpoint has its segment.
-    #[cfg(feature = "ofi")]
-    Ofi(Option<crate::libfabric::Met<ShmMemory>>),
+struct Sockets {
+    /// One per endpoint, until it attaches.
+    sockets: Vec<Option<UdpSocket>>,
+    peers: Arc<Peers>,
 }
 
 /// Why a rank can't attach to its job.
@@ -89,7 +88,7 @@ pub enum JobAttachError {
     /// The addresses of the ranks contradict each other.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// Shared memory and UDP don't fit together.
+    /// Transports don't fit together.
     #[error(transparent)]
     Select(#[from] SelectError),
     /// The job has no such endpoint.
@@ -177,9 +176,9 @@ impl RankJob {
     /// spans.
     ///
     /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say
-    /// otherwise. With the feature `ofi`, `ofi` and `shm+ofi` choose libfabric in UDP's place; `ofi:tcp` names its
-    /// provider. The first call of a rank is collective: it returns when every rank has attached an endpoint or
-    /// ended. UDP's settings come from the environment (`AM_UDP_PROTECTION` and the like).
+    /// otherwise. With the feature `ofi`, `ofi` and `shm+ofi` choose libfabric in UDP's place, and `shm+ofi+udp`
+    /// where two ranks share a fabric; `ofi:tcp` names its provider. The first call of a rank is collective: it
+    /// returns when every rank has attached an endpoint or ended. UDP's settings come from the environment (`AM_UDP_PROTECTION` and the like).
     ///
     /// # Errors
     /// [`JobAttachError`].
@@ -199,38 +198,66 @@ impl RankJob {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = self.prepare(&mut prepared, options)?;
         let near = prepared.near.as_ref().map(|(job, local)| job.join_with(*local, options)).transpose()?;
-        let Prepared { far, own, .. } = prepared;
-        let Some(far) = far else {
+        if !self.is_far() {
             return Ok(Select::near(near.ok_or(JobAttachError::NotShared)?));
-        };
+        }
         let segment = match &near {
             Some(near) => near.segment().clone(),
-            None => self.own_segment(own, options)?,
+            None => self.own_segment(&mut prepared.own, options)?,
         };
-        let far = match far {
-            Far::Udp { sockets, peers } => {
-                far_of_udp(self.join_udp(sockets, peers, options.endpoint, segment, configure)?)
-            }
-            #[cfg(feature = "ofi")]
-            Far::Ofi(met) => {
-                let met = match met {
-                    Some(met) => met,
-                    none => none.insert(self.meet_over_fabric(segment)?),
-                };
-                Select::far(self.join_fabric(met, options.endpoint)?)
-            }
-        };
+        let far = self.join_far(prepared, options.endpoint, segment, configure)?;
         match near {
             None => Ok(Select::far(far)),
             Some(near) => Ok(Select::both(near, far, &self.bootstrap.neighbours(), |_| true)?),
         }
     }
 
+    /// Joins as an endpoint over what leads to ranks that do not share memory.
+    #[cfg(not(feature = "ofi"))]
+    fn join_far(
+        &self,
+        prepared: &mut Prepared,
+        endpoint: u16,
+        segment: Segment<ShmMemory>,
+        configure: impl FnOnce(UdpConfig) -> UdpConfig,
+    ) -> Result<FarTransport, JobAttachError> {
+        let sockets = prepared.udp.as_mut().ok_or(JobAttachError::NotShared)?;
+        self.join_udp(sockets, endpoint, segment, configure)
+    }
+
+    /// Joins as an endpoint over what leads to ranks that do not share memory.
+    #[cfg(feature = "ofi")]
+    fn join_far(
+        &self,
+        prepared: &mut Prepared,
+        endpoint: u16,
+        segment: Segment<ShmMemory>,
+        configure: impl FnOnce(UdpConfig) -> UdpConfig,
+    ) -> Result<FarTransport, JobAttachError> {
+        let mut fabric = None;
+        if self.choice.has(Carrier::Ofi) {
+            let met = match &mut prepared.fabric {
+                Some(met) => met,
+                none => none.insert(self.meet_over_fabric(segment.clone(), prepared.udp.is_some())?),
+            };
+            if met.is_of_use() {
+                fabric = Some((self.join_fabric(met, endpoint)?, met.members()));
+            }
+        }
+        let udp = prepared.udp.as_mut();
+        let udp = udp.map(|sockets| self.join_udp(sockets, endpoint, segment, configure)).transpose()?;
+        match (fabric, udp) {
+            (Some((fabric, members)), Some(udp)) => Ok(Select::both(fabric, udp, members, |_| true)?),
+            (Some((fabric, _)), None) => Ok(Select::near(fabric)),
+            (None, Some(udp)) => Ok(Select::far(udp)),
+            (None, None) => Err(JobAttachError::NotShared),
+        }
+    }
+
     /// Joins over UDP as an endpoint.
     fn join_udp(
         &self,
-        sockets: &mut [Option<UdpSocket>],
-        peers: &Arc<Peers>,
+        Sockets { sockets, peers }: &mut Sockets,
         endpoint: u16,
         segment: Segment<ShmMemory>,
         configure: impl FnOnce(UdpConfig) -> UdpConfig,
@@ -252,7 +279,7 @@ impl RankJob {
     /// # Errors
     /// [`JobAttachError`]; [`JobAttachError::NotShared`] if the job has ranks that shared memory does not lead to.
     pub fn shm(&self, options: JoinOptions) -> Result<Shm, JobAttachError> {
-        if self.far().is_some() {
+        if self.is_far() {
             return Err(JobAttachError::NotShared);
         }
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,13 +288,24 @@ impl RankJob {
         Ok(job.join_with(*local, options)?)
     }
 
-    /// What carries messages between this rank and another one.
+    /// What carries messages between this rank and another one. Which ranks share a fabric is known once the first
+    /// endpoint of this rank has attached; until then libfabric counts as leading to all.
     ///
     /// # Panics
     /// If the job has no such rank.
     pub fn carrier(&self, to: Rank) -> Carrier {
         let same_host = self.host_of(self.rank()) == self.host_of(to);
-        self.choice.between(same_host).expect("the choice reaches all ranks, or there would be no job")
+        let first = self.choice.between(same_host);
+        let first = first.expect("the choice reaches all ranks, or there would be no job");
+        #[cfg(feature = "ofi")]
+        if first == Carrier::Ofi && self.choice.has(Carrier::Udp) {
+            let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+            let met = prepared.as_ref().and_then(|prepared| prepared.fabric.as_ref());
+            if met.is_some_and(|met| !met.leads_to(to)) {
+                return Carrier::Udp;
+            }
+        }
+        first
     }
 
     /// Why segments of so many bytes are in small pages of memory, where they share memory and the system refuses
@@ -300,13 +338,16 @@ impl RankJob {
         if let Some(small) = self.small_pages(bytes as usize) {
             line += &format!("; {small}");
         }
+        #[cfg(feature = "ofi")]
+        if let Some(reason) = prepared.as_ref().and_then(|prepared| prepared.fabric.as_ref()?.reason()) {
+            line += &format!("; no libfabric on this host: {reason}");
+        }
         line
     }
 
-    /// What carries messages between ranks that do not share memory, if there are such.
-    fn far(&self) -> Option<Carrier> {
-        let near = self.choice.between(true).filter(|carrier| *carrier != Carrier::Shm);
-        near.or_else(|| self.choice.between(false).filter(|_| self.hosts().len() > 1))
+    /// Whether there are ranks that do not share memory.
+    fn is_far(&self) -> bool {
+        self.hosts().len() > 1 || self.choice.between(true) != Some(Carrier::Shm)
     }
 
     /// What all endpoints of this rank share; the first one that attaches meets the other ranks.
@@ -334,8 +375,8 @@ impl RankJob {
     /// this host.
     fn meet(&self, segment_bytes: u64) -> Result<Prepared, JobAttachError> {
         let address = self.hosts()[self.host_of(self.rank()) as usize].address;
-        let far = self.far();
-        let count = if far == Some(Carrier::Udp) { self.endpoints() } else { 0 };
+        let over_udp = self.is_far() && self.choice.has(Carrier::Udp);
+        let count = if over_udp { self.endpoints() } else { 0 };
         let sockets =
             (0..count).map(|_| transport_udp::bind((address, 0).into())).collect::<Result<Vec<_>, _>>()?;
         let addresses = sockets.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>();
@@ -349,16 +390,16 @@ impl RankJob {
             Some(Carrier::Shm) => Some(self.share(&parts)?),
             _ => None,
         };
-        let far = match far {
-            Some(Carrier::Udp) => {
-                let sockets = sockets.into_iter().map(Some).collect();
-                Some(Far::Udp { sockets, peers: self.peers(&parts)? })
-            }
+        let sockets = sockets.into_iter().map(Some).collect();
+        let udp = over_udp.then(|| self.peers(&parts).map(|peers| Sockets { sockets, peers })).transpose()?;
+        Ok(Prepared {
+            segment_bytes,
+            near,
+            udp,
             #[cfg(feature = "ofi")]
-            Some(Carrier::Ofi) => Some(Far::Ofi(None)),
-            _ => None,
-        };
-        Ok(Prepared { segment_bytes, near, far, own: None })
+            fabric: None,
+            own: None,
+        })
     }
 
     /// The memory that the ranks of this host share: the first of them that lives makes it and hands it to the
@@ -437,18 +478,6 @@ impl RankJob {
         // The memory outlives the transport that it comes with.
         Ok(own.insert(job).join_with(0, options)?.segment().clone())
     }
-}
-
-/// UDP as a job's far transport.
-#[cfg(not(feature = "ofi"))]
-fn far_of_udp(udp: Udp<ShmMemory>) -> FarTransport {
-    udp
-}
-
-/// UDP as a job's far transport.
-#[cfg(feature = "ofi")]
-fn far_of_udp(udp: Udp<ShmMemory>) -> FarTransport {
-    Select::near(udp)
 }
 
 impl Deref for RankJob {

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use am_core::{Address, LossCause, Memory, Segment, Shape};
+use am_core::{Address, LossCause, Memory, Rank, Segment, Shape};
 use am_launch::env::Lookup;
-use transport_ofi::{Ofi, OfiConfig, OfiMemory, Opened};
+use transport_ofi::{Ofi, OfiConfig, OfiError, OfiMemory, Opened};
 use transport_shm::JoinOptions;
 
 use crate::job::{JobAttachError, RankJob};
@@ -22,8 +22,64 @@ pub(crate) struct Met<M: Memory> {
     tag: u32,
     /// By endpoint, until it attaches.
     opened: Vec<Option<Opened<M>>>,
-    /// By peer; nothing of one that has ended.
+    /// The ranks that libfabric leads to, this one among them. They are the ranks of its job, in this order.
+    members: Vec<Rank>,
+    /// By endpoint of these; nothing of one that has ended.
     cards: Vec<Option<String>>,
+    /// Why this rank has no endpoint over libfabric.
+    reason: Option<OfiError>,
+}
+
+impl<M: Memory> Met<M> {
+    /// Whether libfabric leads to anybody else, or has to.
+    pub(crate) fn is_of_use(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
+    /// The ranks that libfabric leads to, this one among them.
+    pub(crate) fn members(&self) -> &[Rank] {
+        &self.members
+    }
+
+    pub(crate) fn leads_to(&self, rank: Rank) -> bool {
+        self.members.binary_search(&rank).is_ok()
+    }
+
+    pub(crate) fn reason(&self) -> Option<&OfiError> {
+        self.reason.as_ref()
+    }
+}
+
+/// What a rank tells the others, a line each: a number of the job, what its endpoints can reach, their cards.
+struct Told {
+    tag: u32,
+    /// Nothing where it has no fabric.
+    fabric: Option<String>,
+    cards: Vec<String>,
+}
+
+impl Told {
+    fn text(&self) -> String {
+        let mut text = format!("{}\n{}", self.tag, self.fabric.as_deref().unwrap_or_default());
+        self.cards.iter().for_each(|card| write!(text, "\n{card}").expect("text grows"));
+        text
+    }
+
+    /// What a rank with so many endpoints has told; `None` if no rank tells that.
+    fn read(text: &str, endpoints: usize) -> Option<Self> {
+        let mut lines = text.split('\n');
+        let tag = lines.next()?.parse().ok()?;
+        let fabric = Some(lines.next()?).filter(|fabric| !fabric.is_empty()).map(str::to_owned);
+        let cards: Vec<String> = lines.map(str::to_owned).collect();
+        let expected = if fabric.is_some() { endpoints } else { 0 };
+        (cards.len() == expected).then_some(Self { tag, fabric, cards })
+    }
+}
+
+/// Whether a host simply has nothing of libfabric, so that another transport does its work. What is there and
+/// fails is an error all the same.
+fn is_absence(error: &OfiError) -> bool {
+    matches!(error, OfiError::NoLibrary { .. } | OfiError::TooOld { .. } | OfiError::NoProvider { .. })
 }
 
 impl RankJob {
@@ -47,7 +103,7 @@ impl RankJob {
             none => {
                 let no_memory = |error| JobAttachError::Memory(transport_shm::JobError::Memory(error));
                 let memory = OfiMemory::new(segment_bytes).map_err(no_memory)?;
-                none.insert((bytes, self.meet_over_fabric(Segment::new(memory, segment_bytes))?))
+                none.insert((bytes, self.meet_over_fabric(Segment::new(memory, segment_bytes), false)?))
             }
         };
         if *first != bytes {
@@ -56,8 +112,9 @@ impl RankJob {
         self.join_fabric(met, endpoint)
     }
 
-    /// Opens this rank's endpoints with a segment and exchanges cards with the other ranks. Collective.
-    pub(crate) fn meet_over_fabric<M>(&self, segment: Segment<M>) -> Result<Met<M>, JobAttachError>
+    /// Opens this rank's endpoints with a segment and exchanges cards with the other ranks. Where another transport
+    /// leads to all, ranks that share no fabric with this one are left to it. Collective.
+    pub(crate) fn meet_over_fabric<M>(&self, segment: Segment<M>, another: bool) -> Result<Met<M>, JobAttachError>
     where
         M: Memory + Clone + Send + Sync + 'static,
     {
@@ -70,31 +127,41 @@ impl RankJob {
         let peers = self.ranks() * u32::from(self.endpoints());
         let open = |_| Opened::with_segment(&config, peers, segment.clone());
         // A rank that cannot open tells the others by leaving: they do not wait for it.
-        let opened = (0..endpoints).map(open).collect::<Result<Vec<_>, _>>()?;
+        let (opened, reason) = match (0..endpoints).map(open).collect::<Result<Vec<_>, _>>() {
+            Ok(opened) => (opened, None),
+            Err(error) if another && is_absence(&error) => (Vec::new(), Some(error)),
+            Err(error) => return Err(error.into()),
+        };
         // Any number will do, as long as all ranks take the same and other jobs another: the first living rank's
         // process id and time.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let tag = std::process::id() ^ now.subsec_nanos().rotate_left(7);
-        let lines: Vec<String> = std::iter::once(tag.to_string()).chain(opened.iter().map(Opened::card)).collect();
-        let said = self.allgather(lines.join("\n").as_bytes())?;
-        let (mut common, mut cards) = (None, Vec::with_capacity(peers as usize));
-        for (rank, part) in (0..).map(am_core::Rank).zip(said) {
-            if part.is_empty() {
-                cards.extend((0..endpoints).map(|_| None));
-                continue;
-            }
-            let text = String::from_utf8_lossy(&part);
-            let mut words = text.lines();
-            let said = words.next().and_then(|word| word.parse::<u32>().ok());
-            let theirs: Vec<Option<String>> = words.map(|card| Some(card.to_owned())).collect();
-            let (Some(said), true) = (said, theirs.len() == endpoints) else {
-                return Err(JobAttachError::Part { rank, part: text.chars().take(100).collect() });
+        let fabric = opened.first().map(|opened| format!("{} {}", opened.offer().provider, opened.offer().fabric));
+        let own = Told { tag, fabric, cards: opened.iter().map(Opened::card).collect() };
+        let said = self.allgather(own.text().as_bytes())?;
+        let (mut common, mut members, mut cards) = (None, Vec::new(), Vec::new());
+        for (rank, part) in (0..).map(Rank).zip(said) {
+            let told = match &part[..] {
+                [] => None,
+                part => {
+                    let text = String::from_utf8_lossy(part);
+                    let wrong = || JobAttachError::Part { rank, part: text.chars().take(100).collect() };
+                    Some(Told::read(&text, endpoints).ok_or_else(wrong)?)
+                }
             };
-            common.get_or_insert(said);
-            cards.extend(theirs);
+            common = common.or(told.as_ref().map(|told| told.tag));
+            let shared = told.as_ref().is_some_and(|told| told.fabric.is_some() && told.fabric == own.fabric);
+            if shared || !another {
+                members.push(rank);
+                match told {
+                    Some(told) => cards.extend(told.cards.into_iter().map(Some)),
+                    None => cards.extend((0..endpoints).map(|_| None)),
+                }
+            }
         }
-        let opened = opened.into_iter().map(Some).collect();
-        Ok(Met { tag: common.unwrap_or(tag), opened, cards })
+        let alone = another && members.len() < 2;
+        let opened = if alone { Vec::new() } else { opened.into_iter().map(Some).collect() };
+        Ok(Met { tag: common.unwrap_or(tag), opened, members, cards, reason })
     }
 
     /// Joins as an endpoint, once the ranks have met.
@@ -103,15 +170,30 @@ impl RankJob {
         M: Memory + Clone + Send + Sync + 'static,
     {
         let opened = met.opened[usize::from(endpoint)].take().ok_or(JobAttachError::Taken { endpoint })?;
-        let shape = Shape { ranks: self.ranks(), endpoints: self.endpoints() };
+        let local = |members: &[Rank], rank| members.binary_search(&rank).ok().map(|place| Rank(place as u32));
+        let me = local(&met.members, self.rank()).expect("a rank shares its own fabric");
+        let shape = Shape { ranks: met.members.len() as u32, endpoints: self.endpoints() };
         let cards: Vec<Option<&str>> = met.cards.iter().map(Option::as_deref).collect();
-        let mut ofi = opened.join(Address::new(self.rank(), endpoint), shape, met.tag, &cards)?;
-        let notifier = ofi.failure_notifier();
+        let joined = opened.join(Address::new(me, endpoint), shape, met.tag, &cards);
+        let mut ofi = joined.map_err(|error| of_job(error, &met.members))?;
+        let (notifier, members) = (ofi.failure_notifier(), met.members.clone());
         let leave = self.attach_endpoint()?;
-        self.on_failure(move |rank| notifier.lost(rank, LossCause::Died))?;
+        self.on_failure(move |rank| {
+            if let Some(rank) = local(&members, rank) {
+                notifier.lost(rank, LossCause::Died);
+            }
+        })?;
         ofi.when_departed(move || leave.report());
         Ok(ofi)
     }
+}
+
+/// An error that names a rank as the job does, not as those do who share a fabric.
+fn of_job(mut error: OfiError, members: &[Rank]) -> OfiError {
+    if let OfiError::Differs { rank, .. } | OfiError::Card { rank, .. } = &mut error {
+        *rank = members[rank.0 as usize];
+    }
+    error
 }
 
 /// The settings in the environment; a provider in `AM_TRANSPORT` wins over `AM_FABRIC`.
@@ -127,10 +209,15 @@ fn config(lookup: Lookup<'_>) -> Result<OfiConfig, transport_ofi::OfiError> {
 /// provider.
 pub(crate) fn check(lookup: Lookup<'_>) -> Result<(), String> {
     let config = config(lookup).map_err(|error| error.to_string())?;
-    if TransportChoice::read(lookup).is_ok_and(|choice| choice.has(Carrier::Ofi)) {
-        transport_ofi::choose(&config).map_err(|error| error.to_string())?;
+    let choice = TransportChoice::read(lookup).unwrap_or_default();
+    if !choice.has(Carrier::Ofi) {
+        return Ok(());
     }
-    Ok(())
+    match transport_ofi::choose(&config) {
+        // Other hosts may have one.
+        Err(error) if choice.has(Carrier::Udp) && is_absence(&error) => Ok(()),
+        other => other.map(drop).map_err(|error| error.to_string()),
+    }
 }
 
 /// What libfabric offers on this machine, a line each, indented.
@@ -144,10 +231,37 @@ pub(crate) fn listing(lookup: Lookup<'_>) -> String {
             writeln!(text, "  {verdict}").expect("text grows");
         }
         match transport_ofi::choose(&config.several_hosts(true)) {
-            Ok(offer) => writeln!(text, "  between hosts: {offer}").expect("text grows"),
+            Ok(offer) => {
+                writeln!(text, "  between hosts: {offer}; its fabric: {}", offer.fabric).expect("text grows");
+            }
             Err(error) => writeln!(text, "  between hosts: {error}").expect("text grows"),
         }
         Ok(text)
     });
     listed.unwrap_or_else(|error| format!("  {error}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_tell_is_read_or_refused() {
+        let cards = vec!["ofi3 a".to_owned(), "ofi3 b".to_owned()];
+        let told = Told { tag: 7, fabric: Some("tcp;ofi_rxm 10.0.0.0/24".into()), cards };
+        let read = Told::read(&told.text(), 2).unwrap();
+        assert_eq!((read.tag, &read.fabric, &read.cards), (7, &told.fabric, &told.cards));
+        assert!(Told::read(&told.text(), 1).is_none());
+        let none = Told { tag: 7, fabric: None, cards: Vec::new() };
+        assert_eq!(Told::read(&none.text(), 2).unwrap().fabric, None);
+        for wrong in ["", "x\n", "7", "7\nfabric", "7\n\ncard\ncard"] {
+            assert!(Told::read(wrong, 2).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn errors_name_ranks_as_the_job_does() {
+        let error = OfiError::Card { rank: Rank(1), what: String::new() };
+        assert!(of_job(error, &[Rank(0), Rank(3)]).to_string().starts_with("rank 3 tells"));
+    }
 }

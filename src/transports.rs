@@ -18,7 +18,8 @@ const LIST: &str = env::LIST;
 #[cfg(not(feature = "ofi"))]
 const EXPECTED: &str = "one of auto, shm and udp";
 #[cfg(feature = "ofi")]
-const EXPECTED: &str = "one of auto, shm, udp, ofi and shm+ofi, the latter two perhaps with :PROVIDER behind";
+const EXPECTED: &str =
+    "one of auto, shm, udp, ofi, shm+ofi, ofi+udp and shm+ofi+udp, perhaps with :PROVIDER behind ofi";
 
 /// What carries messages between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// Whether it leads from a rank to one on the same host, or on another one.
+    /// Whether it leads from a rank to one on the same host, or on another one; of libfabric, where both share a
+    /// fabric.
     fn reaches(self, same_host: bool) -> bool {
         match self {
             Self::Shm => same_host,
@@ -73,9 +75,30 @@ pub enum TransportChoice {
     /// Shared memory between ranks of one host, libfabric between hosts.
     #[cfg(feature = "ofi")]
     ShmOfi,
+    /// libfabric between ranks that share a fabric, UDP between others.
+    #[cfg(feature = "ofi")]
+    OfiUdp,
+    /// Shared memory between ranks of one host, libfabric between hosts that share a fabric, UDP between others.
+    #[cfg(feature = "ofi")]
+    ShmOfiUdp,
 }
 
 impl TransportChoice {
+    /// All choices.
+    const ALL: &[Self] = &[
+        Self::Auto,
+        Self::Shm,
+        Self::Udp,
+        #[cfg(feature = "ofi")]
+        Self::Ofi,
+        #[cfg(feature = "ofi")]
+        Self::ShmOfi,
+        #[cfg(feature = "ofi")]
+        Self::OfiUdp,
+        #[cfg(feature = "ofi")]
+        Self::ShmOfiUdp,
+    ];
+
     /// The carriers by priority.
     pub fn carriers(self) -> &'static [Carrier] {
         match self {
@@ -86,16 +109,19 @@ impl TransportChoice {
             Self::Ofi => &[Carrier::Ofi],
             #[cfg(feature = "ofi")]
             Self::ShmOfi => &[Carrier::Shm, Carrier::Ofi],
+            #[cfg(feature = "ofi")]
+            Self::OfiUdp => &[Carrier::Ofi, Carrier::Udp],
+            #[cfg(feature = "ofi")]
+            Self::ShmOfiUdp => &[Carrier::Shm, Carrier::Ofi, Carrier::Udp],
         }
     }
 
     /// Whether a carrier is among its own.
-    #[cfg(feature = "ofi")]
     pub(crate) fn has(self, carrier: Carrier) -> bool {
         self.carriers().contains(&carrier)
     }
 
-    /// The first carrier that leads to a rank on the same host, or on another one.
+    /// The first carrier that leads to a rank on the same host, or on another one, if all share a fabric.
     pub(crate) fn between(self, same_host: bool) -> Option<Carrier> {
         self.carriers().iter().copied().find(|carrier| carrier.reaches(same_host))
     }
@@ -109,23 +135,32 @@ impl TransportChoice {
 /// What `AM_TRANSPORT` says: a choice, and the provider behind its colon.
 fn read(lookup: Lookup<'_>) -> Result<(TransportChoice, Option<String>), String> {
     let Some(value) = lookup(env::TRANSPORT) else { return Ok((TransportChoice::default(), None)) };
-    let (name, provider) = match value.split_once(':') {
-        Some((name, provider)) => (name, Some(provider)),
-        None => (&*value, None),
-    };
-    let wrong = |what: &str| format!("{}={value} in the environment {what}", env::TRANSPORT);
+    let (name, provider) = split_provider(&value);
+    let wrong = |what: &str| Err(format!("{}={value} in the environment {what}", env::TRANSPORT));
+    let carriers: Vec<&str> = name.split('+').collect();
     match (name.parse(), provider) {
         (Ok(choice), None) => Ok((choice, None)),
-        #[cfg(feature = "ofi")]
-        (Ok(choice @ (TransportChoice::Ofi | TransportChoice::ShmOfi)), Some(provider))
-            if !provider.is_empty() =>
-        {
-            Ok((choice, Some(provider.to_owned())))
-        }
-        _ if cfg!(not(feature = "ofi")) && matches!(name, "ofi" | "shm+ofi") => Err(wrong(
+        (Ok(choice), Some(provider)) if !provider.is_empty() => Ok((choice, Some(provider.to_owned()))),
+        _ if cfg!(not(feature = "ofi")) && carriers.contains(&"ofi") => wrong(
             "needs libfabric, which this program was built without: build it with active-messages' feature `ofi`",
-        )),
-        _ => Err(wrong(&format!("is not {EXPECTED}"))),
+        ),
+        (Err(()), _)
+            if carriers.len() > 1 && carriers.iter().all(|carrier| ["shm", "ofi", "udp"].contains(carrier)) =>
+        {
+            wrong(&format!(
+                "names transports that are never used, as one before them leads to the same ranks: it has to be {EXPECTED}"
+            ))
+        }
+        _ => wrong(&format!("is not {EXPECTED}")),
+    }
+}
+
+/// A list of carriers without the provider behind `ofi`, and the provider.
+fn split_provider(value: &str) -> (String, Option<&str>) {
+    let provider = value.split('+').find_map(|carrier| carrier.strip_prefix("ofi:"));
+    match provider {
+        Some(provider) => (value.replacen(&format!("ofi:{provider}"), "ofi", 1), Some(provider)),
+        None => (value.to_owned(), None),
     }
 }
 
@@ -151,13 +186,14 @@ pub(crate) fn listing(lookup: Lookup<'_>) -> Option<String> {
     text += &format!("udp: encrypted UDP, within a host and between hosts; {}\n", taken(Carrier::Udp));
     #[cfg(feature = "ofi")]
     {
-        let ways = "ofi, for all ranks, or shm+ofi, between hosts";
+        let ways =
+            "ofi, for all ranks, or shm+ofi, between hosts, or shm+ofi+udp, between hosts that share a fabric";
         text += &format!("{ways}: libfabric, neither encrypted nor authenticated; {}\n", taken(Carrier::Ofi));
         text += &crate::libfabric::listing(lookup);
     }
     #[cfg(not(feature = "ofi"))]
     {
-        text += "ofi, shm+ofi: not in this program: build it with active-messages' feature `ofi` for libfabric\n";
+        text += "ofi, shm+ofi, shm+ofi+udp: not in this program: build it with active-messages' feature `ofi` for libfabric\n";
     }
     Some(text)
 }
@@ -165,17 +201,12 @@ pub(crate) fn listing(lookup: Lookup<'_>) -> Option<String> {
 impl FromStr for TransportChoice {
     type Err = ();
 
+    /// Reads a choice as it is displayed; `shm+udp` is another name of `auto`.
     fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "shm" => Ok(Self::Shm),
-            "udp" => Ok(Self::Udp),
-            #[cfg(feature = "ofi")]
-            "ofi" => Ok(Self::Ofi),
-            #[cfg(feature = "ofi")]
-            "shm+ofi" => Ok(Self::ShmOfi),
-            _ => Err(()),
+        if text == "shm+udp" {
+            return Ok(Self::Auto);
         }
+        Self::ALL.iter().copied().find(|choice| choice.to_string() == text).ok_or(())
     }
 }
 
@@ -189,6 +220,10 @@ impl fmt::Display for TransportChoice {
             Self::Ofi => "ofi",
             #[cfg(feature = "ofi")]
             Self::ShmOfi => "shm+ofi",
+            #[cfg(feature = "ofi")]
+            Self::OfiUdp => "ofi+udp",
+            #[cfg(feature = "ofi")]
+            Self::ShmOfiUdp => "shm+ofi+udp",
         })
     }
 }
@@ -321,6 +356,23 @@ mod tests {
         let said = |text: &'static str| read(&move |_| Some(text.to_owned()));
         assert_eq!(said("ofi"), Ok((TransportChoice::Ofi, None)));
         assert_eq!(said("shm+ofi:udp;ofi_rxd"), Ok((TransportChoice::ShmOfi, Some("udp;ofi_rxd".into()))));
+        assert_eq!(said("shm+ofi:verbs+udp"), Ok((TransportChoice::ShmOfiUdp, Some("verbs".into()))));
+        assert_eq!(said("ofi+udp"), Ok((TransportChoice::OfiUdp, None)));
+        let three = [Carrier::Shm, Carrier::Ofi, Carrier::Udp];
+        assert_eq!(TransportChoice::ShmOfiUdp.carriers(), three);
+        for useless in ["udp+ofi", "ofi+shm", "shm+shm", "ofi:tcp+shm+udp"] {
+            let error = said(useless).unwrap_err();
+            assert!(error.contains("never used") && error.contains("shm+ofi+udp"), "{error}");
+        }
+    }
+
+    #[test]
+    fn choices_are_read_as_displayed() {
+        for choice in TransportChoice::ALL {
+            assert_eq!(choice.to_string().parse(), Ok(*choice));
+        }
+        assert_eq!("shm+udp".parse(), Ok(TransportChoice::Auto));
+        assert_eq!("shm+".parse::<TransportChoice>(), Err(()));
     }
 
     #[test]

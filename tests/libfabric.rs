@@ -34,8 +34,17 @@ fn ranks_meet_over_what_is_chosen() {
     if !has_tcp("ranks over libfabric") {
         return;
     }
-    for transport in ["ofi:tcp", "shm+ofi:tcp"] {
-        let output = hello(&[("AM_TRANSPORT", transport)]);
+    for (transport, library) in [
+        ("ofi:tcp", ""),
+        ("shm+ofi:tcp", ""),
+        ("ofi:tcp+udp", ""),
+        // What has no libfabric is left to UDP.
+        ("ofi+udp", "/nowhere/libfabric.so.1"),
+    ] {
+        let library = ("AM_OFI_LIBRARY", library);
+        let mut variables = vec![("AM_TRANSPORT", transport)];
+        variables.extend(Some(library).filter(|(_, file)| !file.is_empty()));
+        let output = hello(&variables);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{transport}: {}: {err}", output.status);
         assert_eq!(
@@ -51,7 +60,7 @@ fn what_this_machine_has_is_listed() {
     let output = hello(&[("AM_TRANSPORT", "list")]);
     let out = text(&output.stdout);
     assert!(
-        output.status.success() && out.starts_with("shm: shared memory") && out.contains("libfabric"),
+        output.status.success() && out.starts_with("shm: shared memory") && out.contains("shm+ofi+udp"),
         "{out}"
     );
     assert!(!has_tcp("the list of providers") || out.contains("tcp"), "{out}");
@@ -64,6 +73,7 @@ fn what_is_not_there_is_refused_before_ranks_start() {
         ("AM_OFI_LIBRARY", "/nowhere/libfabric.so.1", "apt-get install libfabric1"),
         ("AM_TRANSPORT", "ofi:nosuch", "AM_FABRIC and AM_OFI_INTERFACE choose"),
         ("AM_TRANSPORT", "ofi:", "shm+ofi"),
+        ("AM_TRANSPORT", "udp+ofi", "it has to be one of auto"),
         ("AM_OFI_MEDIUM", "1", "a number of bytes from 64 to 65536"),
     ] {
         if value == "ofi:nosuch" && !has_tcp("a provider that is missing") {

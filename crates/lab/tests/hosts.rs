@@ -546,23 +546,59 @@ mod libfabric {
     use super::*;
     use active_messages::ofi::{self, OfiConfig};
 
-    pub(super) fn tests() -> [Test; 4] {
+    pub(super) fn tests() -> [Test; 8] {
         [
-            on("libfabric_two_hosts_suite_full", 2, suite).full(),
-            on("libfabric_killed_rank", 2, killed_rank),
-            on("libfabric_cut_link_that_heals_full", 2, |network| heals(over_tcp(network, "rounds")?, network))
-                .full(),
-            on("libfabric_cut_link_that_does_not_heal", 2, cut_link_that_does_not_heal),
+            on("libfabric_two_hosts_suite_full", &[24, 24], suite).full(),
+            on("libfabric_killed_rank", &[24, 24], killed_rank),
+            on("libfabric_cut_link_that_heals_full", &[24, 24], |network| {
+                heals(over_tcp(network, "rounds")?, network)
+            })
+            .full(),
+            on("libfabric_cut_link_that_does_not_heal", &[24, 24], cut_link_that_does_not_heal),
+            on("libfabric_and_udp", &[24, 24, 25], carriers),
+            on("libfabric_and_udp_suite", &[24, 24, 25], |network| three(network, Profile::Quick)),
+            on("libfabric_and_udp_suite_full", &[24, 24, 25], |network| three(network, Profile::Full)).full(),
+            on("libfabric_and_udp_cut_link", &[25, 24, 24], cut_link_of_three),
         ]
     }
 
-    /// A test that needs a network of so many hosts, and libfabric.
-    fn on(name: &'static str, hosts: u8, run: fn(&Network) -> Outcomes) -> Test {
+    /// A test that needs a network of hosts with these netmasks, and libfabric. Hosts of one mask share a fabric.
+    fn on(name: &'static str, masks: &'static [u8], run: fn(&Network) -> Outcomes) -> Test {
         test(name, move || {
             let there = ofi::choose(&OfiConfig::default().provider("tcp").interface("127.0.0.1"));
             there.map_err(|error| Skipped(error.to_string()))?;
-            run(&Network::new(hosts).map_err(|reason| Skipped(format!("no network namespaces here: {reason}")))?)
+            let network = Network::with_masks(masks);
+            run(&network.map_err(|reason| Skipped(format!("no network namespaces here: {reason}")))?)
         })
+    }
+
+    fn all_three(launcher: Launcher) -> Launcher {
+        launcher.env("AM_TRANSPORT", "shm+ofi:tcp+udp")
+    }
+
+    /// Each pair uses the first of shared memory, libfabric and UDP that leads from one to the other.
+    fn carriers(network: &Network) -> Outcomes {
+        let outcome = Play::new(network, "carriers 2", 6)?.with(all_three).run(|_| Ok(()))?;
+        check(outcome.is_success(), || format!("{:?}", outcome.ends()))
+    }
+
+    /// Two ranks on the first host, one on each of the others.
+    fn three(network: &Network, profile: Profile) -> Outcomes {
+        suite_with(network, 4, profile, all_three)
+    }
+
+    /// The first host shares no fabric with the other two, of which one is cut off.
+    fn cut_link_of_three(network: &Network) -> Outcomes {
+        let lost_after = Duration::from_secs(3);
+        let play = Play::of(env::current_exe()?, network, "survive 2", 3, |hosts| hosts.lost_after(lost_after))?;
+        let play = play.with(|launcher| all_three(launcher.keep_going(true)).env("AM_UDP_SILENCE", "60"));
+        let outcome = play.run(|scratch| {
+            wait_until("the ranks", || (0..3).all(|rank| scratch.join(format!("ready-{rank}")).exists()))?;
+            network.set_link(2, false);
+            Ok(())
+        })?;
+        let ok = RankEnd::Exited(0);
+        check(outcome.ends() == [ok, ok, RankEnd::Lost], || format!("{:?}", outcome.ends()))
     }
 
     fn variables(launcher: Launcher) -> Launcher {

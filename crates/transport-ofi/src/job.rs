@@ -238,7 +238,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
     /// address.
     ///
     /// # Panics
-    /// Unless there is a card for each of the endpoints that it was opened for.
+    /// Unless there is a card for each endpoint of the shape, and no more than it was opened for.
     pub fn join(
         mut self,
         me: Address,
@@ -249,7 +249,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
         let Shape { ranks, endpoints } = shape;
         let peer = shape.peer(me).ok_or(OfiError::NoSuchEndpoint { me, ranks, endpoints })?;
         assert!(
-            cards.len() == shape.peers() as usize && shape.peers() == self.endpoints,
+            cards.len() == shape.peers() as usize && shape.peers() <= self.endpoints,
             "a card for each endpoint"
         );
         let read = self.connect(cards, endpoints)?;

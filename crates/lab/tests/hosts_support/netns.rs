@@ -41,18 +41,25 @@ fn ip(words: &str) -> Result<(), NotPermitted> {
 impl Network {
     /// Makes `hosts` namespaces, each with an interface `eth0` at [`address`](Self::address).
     pub(crate) fn new(hosts: u8) -> Result<Self, NotPermitted> {
+        Self::with_masks(&vec![24; hosts.into()])
+    }
+
+    /// The same with a namespace for each of these lengths of a netmask: all reach each other, but those with
+    /// different masks are not of one network for who asks the interface.
+    pub(crate) fn with_masks(masks: &[u8]) -> Result<Self, NotPermitted> {
         sweep();
+        let hosts = masks.len() as u8;
         let network = Self { hosts };
         let bridge = network.bridge();
         ip(&format!("link add {bridge} type bridge"))?;
         ip(&format!("addr add {}/24 dev {bridge}", network.launcher()))?;
         ip(&format!("link set {bridge} up"))?;
-        for host in 0..hosts {
+        for (host, mask) in (0..).zip(masks) {
             let (space, outside) = (network.name(host), network.outside(host));
             ip(&format!("netns add {space}"))?;
             ip(&format!("link add {outside} type veth peer name eth0 netns {space}"))?;
             ip(&format!("link set {outside} master {bridge} up"))?;
-            ip(&format!("-n {space} addr add {}/24 dev eth0", network.address(host)))?;
+            ip(&format!("-n {space} addr add {}/{mask} dev eth0", network.address(host)))?;
             ip(&format!("-n {space} link set eth0 up"))?;
             ip(&format!("-n {space} link set lo up"))?;
         }

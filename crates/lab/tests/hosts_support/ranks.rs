@@ -49,6 +49,8 @@ fn part(role: &str) -> Result<(), Box<dyn Error>> {
             println!("{}", job.report());
             Ok(attach(&job)?.0.finish().map(drop)?)
         }
+        #[cfg(feature = "ofi")]
+        "carriers" => carriers(&job, word()?.parse()?),
         "rounds" => rounds(&job, &job_file("stop")?),
         "victim" => victim(&job),
         "survive" => survive(&job, word()?.parse()?),
@@ -85,6 +87,29 @@ fn case(name: &str, world: World, job: &RankJob) -> Result<(), Box<dyn Error>> {
         Err(panic) if is_deliberate(&*panic) && needs.unwinds => Ok(()),
         Err(panic) => resume_unwind(panic),
     }
+}
+
+/// Shared memory leads to ranks of the same host, libfabric to those of hosts other than the one apart, UDP to the
+/// rest; messages arrive over all of them.
+#[cfg(feature = "ofi")]
+fn carriers(job: &RankJob, apart: u32) -> Result<(), Box<dyn Error>> {
+    use active_messages::launch::Carrier;
+    let (mut endpoint, count) = attach(job)?;
+    for to in (0..job.ranks()).map(Rank) {
+        let hosts = [job.host_of(job.rank()), job.host_of(to)];
+        let expected = match hosts {
+            [own, other] if own == other => Carrier::Shm,
+            hosts if hosts.contains(&apart) => Carrier::Udp,
+            _ => Carrier::Ofi,
+        };
+        if job.carrier(to) != expected {
+            return Err(format!("{} to {to}, not {expected}: {}", job.carrier(to), job.report()).into());
+        }
+        endpoint.request(to, count, ())?;
+    }
+    let all = u64::from(job.ranks());
+    endpoint.wait_until(|sum| *sum == all)?;
+    Ok(endpoint.finish().map(drop)?)
 }
 
 type Party = Endpoint<JobTransport, u64>;

@@ -94,8 +94,8 @@ struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     endpoints: u16,
 
-    /// What the ranks talk over, as the program names it (auto, shm or udp; ofi, shm+ofi or ofi:PROVIDER where it
-    /// has libfabric): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto: shared memory within a host
+    /// What the ranks talk over, as the program names it (auto, shm or udp; ofi, shm+ofi, shm+ofi+udp or
+    /// ofi:PROVIDER where it has libfabric): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto: shared memory within a host
     /// and UDP between hosts]
     #[arg(long, value_name = "NAME")]
     transport: Option<String>,
