@@ -1,9 +1,10 @@
 //! Figures over providers of libfabric, each beside the provider called directly in the same run:
 //! `cargo bench --bench ofi`, or `-- tcp shm` for some providers. Ranks are threads. With `--test` everything runs
-//! once with tiny counts; with `--slots` each message has a receive buffer of its own. Without the library it says
-//! so and is skipped.
+//! once with tiny counts; with `--slots` each message has a receive buffer of its own; `--part=BYTES` and `--parts=N`
+//! set the buffers of Long payloads. Without the library it says so and is skipped.
 
 use am_core::{Address, Endpoint, HandlerResult, Handlers, Payload, Rank, Shape};
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::time::Instant;
 use transport_ofi::wire::{Event, Fault, Operation, Receipt, Wire};
@@ -28,6 +29,13 @@ struct Counts {
 fn config(provider: &str) -> OfiConfig {
     let mut config = OfiConfig::default().provider(provider).interface("127.0.0.1");
     config.multi_receive = !std::env::args().any(|argument| argument == "--slots");
+    let number = |name: &str| std::env::args().find_map(|argument| argument.strip_prefix(name)?.parse().ok());
+    if let Some(bytes) = number("--part=") {
+        config.chunk_bytes = bytes;
+    }
+    if let Some(parts) = number("--parts=") {
+        config.chunks = parts as u32;
+    }
     config
 }
 
@@ -114,18 +122,22 @@ fn raw(provider: &str, counts: Counts) -> [f64; 3] {
         }
         let flood = began.elapsed().as_secs_f64();
         let sizes = a.sizes();
-        let mut free: Vec<u32> = (sizes.frames..sizes.frames + sizes.chunks).collect();
+        // Buffers take turns, as many as a payload fills: so as many bytes are read as a Long has, not the same few.
+        let parts = sizes.chunks.min(LONG.div_ceil(sizes.chunk_bytes) as u32);
+        let mut free: VecDeque<u32> = (sizes.frames..sizes.frames + parts).collect();
         let began = Instant::now();
         for _ in 0..counts.longs {
             let mut at = 0;
-            while at < LONG || free.len() < sizes.chunks as usize {
+            while at < LONG || free.len() < parts as usize {
                 if at < LONG
-                    && let Some(buffer) = free.pop()
+                    && let Some(buffer) = free.pop_front()
                 {
                     let len = sizes.chunk_bytes.min(LONG - at);
-                    match a.write(1, buffer, len, at as u64) {
+                    let last = at + len == LONG;
+                    let write = if last { Port::write } else { Port::write_ahead };
+                    match write(&mut a, 1, buffer, len, at as u64) {
                         Ok(()) => at += len,
-                        Err(_) => free.push(buffer),
+                        Err(_) => free.push_front(buffer),
                     }
                 }
                 events.clear();

@@ -2,11 +2,12 @@
 //! makes of errors. The provider keeps what it is told in a variable of the thread.
 
 use super::abi::{
-    FI_EAGAIN, FI_EAVAIL, FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MULTI_RECV,
-    FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_WAIT_FD, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_data_entry,
-    fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_msg, fi_msg_rma, fi_ops, fi_ops_av,
-    fi_ops_cm, fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_rx_attr,
-    fi_tx_attr, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
+    FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EAGAIN, FI_EAVAIL, FI_GETWAIT, FI_MR_ENDPOINT, FI_MR_LOCAL,
+    FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MULTI_RECV, FI_OPT_MIN_MULTI_RECV, FI_ORDER_WAW, FI_RECV, FI_WAIT_FD,
+    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_err_entry, fi_domain_attr, fi_ep_attr,
+    fi_fabric_attr, fi_info, fi_msg, fi_msg_rma, fi_ops, fi_ops_av, fi_ops_cm, fi_ops_cq, fi_ops_domain,
+    fi_ops_ep, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_rx_attr, fi_tx_attr, fid, fid_av, fid_cq,
+    fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 use super::info::{Infos, Query};
 use super::library::Library;
@@ -40,6 +41,9 @@ struct State {
     least: usize,
     /// The descriptor of completion queues, if they have one.
     queue: Option<UnixStream>,
+    /// Bytes of the largest writes that keep their order, and the flags of those that were started.
+    in_order: usize,
+    written: Vec<u64>,
 }
 
 /// A completion.
@@ -152,7 +156,7 @@ unsafe extern "C" fn dupinfo(_: *const fi_info) -> *mut fi_info {
             caps: 0,
             mode: 0,
             op_flags: 0,
-            msg_order: 0,
+            msg_order: FI_ORDER_WAW,
             comp_order: 0,
             inject_size: 64,
             size: 64,
@@ -164,13 +168,22 @@ unsafe extern "C" fn dupinfo(_: *const fi_info) -> *mut fi_info {
             caps: 0,
             mode: 0,
             op_flags: 0,
-            msg_order: 0,
+            msg_order: FI_ORDER_WAW,
             comp_order: 0,
             total_buffered_recv: 0,
             size: 64,
             iov_limit: 1,
         }),
-        ep_attr: leak(fi_ep_attr { r#type: 3, protocol: 0, protocol_version: 0, max_msg_size: 1 << 20 }),
+        ep_attr: leak(fi_ep_attr {
+            r#type: 3,
+            protocol: 0,
+            protocol_version: 0,
+            max_msg_size: 1 << 20,
+            msg_prefix_size: 0,
+            max_order_raw_size: 0,
+            max_order_war_size: 0,
+            max_order_waw_size: with(|state| state.in_order),
+        }),
         domain_attr: leak(fi_domain_attr {
             domain: ptr::null_mut(),
             name: ptr::null_mut(),
@@ -380,10 +393,13 @@ unsafe extern "C" fn inject(_: *mut fid_ep, _: *const c_void, _: usize, _: fi_ad
     -FI_EAGAIN
 }
 
-unsafe extern "C" fn rma(_: *mut fid_ep, message: *const fi_msg_rma, _: u64) -> isize {
+unsafe extern "C" fn rma(_: *mut fid_ep, message: *const fi_msg_rma, flags: u64) -> isize {
     // SAFETY: the caller has a description.
     let context = unsafe { (*message).context };
-    with(|state| state.done.push_back(Done::of(context as usize)));
+    with(|state| {
+        state.done.push_back(Done::of(context as usize));
+        state.written.push(flags);
+    });
     0
 }
 
@@ -429,7 +445,10 @@ fn open_shared(mr_mode: c_int) -> Port {
 }
 
 fn open_sized(mr_mode: c_int, registrations: usize, sizes: Sizes) -> Result<Port, OfiError> {
-    with(|state| *state = State { mr_mode, registrations, queue: state.queue.take(), ..State::default() });
+    with(|state| {
+        let (queue, in_order) = (state.queue.take(), state.in_order);
+        *state = State { mr_mode, registrations, queue, in_order, ..State::default() };
+    });
     let library: &'static Library = Box::leak(Box::new(Library::fake(getinfo, freeinfo, dupinfo, fabric, reason)));
     let mut infos = Infos::ask(library, Query::default())?;
     let segment = Segment::new(OfiMemory::new(8192).unwrap(), 8192).erase();
@@ -504,6 +523,21 @@ fn completions_of_nothing_are_ignored() {
         port.poll(&mut events).unwrap();
     }
     assert_eq!(events, [Event::Done(Operation::Write(2))]);
+}
+
+/// Only where writes keep their order, one may be done before its bytes are there.
+#[test]
+fn writes_ahead_of_others_need_an_order() {
+    let largest = SIZES.chunk_bytes;
+    for (in_order, expected) in [(0, FI_DELIVERY_COMPLETE), (largest - 1, FI_DELIVERY_COMPLETE), (largest, 0)] {
+        with(|state| state.in_order = in_order);
+        let mut port = open(0, 9).unwrap();
+        port.connect([(Some(&b"fake"[..]), port.own())].into_iter()).unwrap();
+        port.write_ahead(0, 1, 100, 0).unwrap();
+        port.write(0, 2, 100, 100).unwrap();
+        let flags = with(|state| std::mem::take(&mut state.written));
+        assert_eq!(flags, [expected, FI_DELIVERY_COMPLETE].map(|flags| FI_COMPLETION | flags), "{in_order}");
+    }
 }
 
 #[test]
