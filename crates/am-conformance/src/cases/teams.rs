@@ -4,7 +4,7 @@ use super::collectives::attach;
 use crate::case::unwind;
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::{Endpoint, Handlers, LossCause, Rank, Transport};
-use am_pgas::collectives::{Collectives, Sum, Tuning};
+use am_pgas::collectives::{CollectiveError, Collectives, Sum, Tuning};
 use am_pgas::layers::HasLayer;
 use am_pgas::{Pgas, Team};
 
@@ -52,6 +52,15 @@ pub(super) fn shapes<T: Transport>(world: &World, transport: T) -> Verdict {
     let backwards: Vec<u32> = (0..size).rev().collect();
     let team = all.select(&mut endpoint, &backwards)?;
     equal("own position in the list", team.map(|team| team.me()), Some(size - 1 - me))?;
+    if size > 1 {
+        let list = if me == 0 { &backwards[1..] } else { &backwards[..] };
+        let found = all.select(&mut endpoint, list).map(drop);
+        let (first_members, second_members) = (size - 1, size);
+        let (first, second) = (Rank(0), Rank(1));
+        let differ = CollectiveError::ListsDiffer { first, first_members, second, second_members };
+        equal("lists that differ", found, Err(differ))?;
+        equal("sum after lists that differ", all.allreduce_one(&mut endpoint, 1u32, Sum)?, size)?;
+    }
     endpoint.finish()?;
     Ok(())
 }

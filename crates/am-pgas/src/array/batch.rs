@@ -470,6 +470,14 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
     ) -> Result<(), ArrayError> {
         self.check_atomics(indices, code, [values, expected.unwrap_or(values)])?;
         Values::Each(out).check(indices.len())?;
+        let fetch = |word: &AtomicU64, index| {
+            let operand = values.at(index).to_bits();
+            let expected = expected.map_or(0, |expected| expected.at(index).to_bits());
+            out[index] = V::from_bits(Atomic { kind: V::KIND, code, operand, expected }.on_word(word));
+        };
+        if self.on_words(endpoint, indices, fetch)? {
+            return Ok(());
+        }
         let fetch = |segment: &Segment<T::Memory>, offset, index| {
             let operand = values.at(index).to_bits();
             let expected = expected.map_or(0, |expected| expected.at(index).to_bits());

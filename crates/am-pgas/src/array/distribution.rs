@@ -37,8 +37,13 @@ pub enum DistributionError {
         dimension: usize,
     },
     /// The elements, or the ranks, cannot be counted.
-    #[error("the elements of a rank exceed 2^60, or the ranks of the grid 2^32")]
-    TooLarge,
+    #[error("{elements} elements on a grid of {ranks} ranks: there are to be fewer than 2^60 and 2^32")]
+    TooLarge {
+        /// Elements of the array, or those that a rank keeps room for if they are more, with ghost cells.
+        elements: u128,
+        /// Ranks of the grid.
+        ranks: u128,
+    },
     /// The grid has more ranks than the job.
     #[error("a grid of {grid} ranks in a job of {ranks}")]
     TooManyRanks {
@@ -151,6 +156,11 @@ pub struct Distribution<const D: usize> {
     halo: u64,
 }
 
+/// A product in which 0 counts as 1, or the largest number below it.
+fn counted(numbers: impl Iterator<Item = u64>) -> u128 {
+    numbers.fold(1, |product: u128, number| product.saturating_mul(number.max(1).into()))
+}
+
 impl<const D: usize> Distribution<D> {
     /// An array of this shape over a grid of ranks, the first dimension of which varies slowest.
     ///
@@ -167,7 +177,11 @@ impl<const D: usize> Distribution<D> {
         let mut axes = [Axis::new(0, Layout::Block, 1).expect("nothing can be counted"); D];
         for dimension in 0..D {
             let axis = Axis::new(shape[dimension], layouts[dimension], grid[dimension]);
-            axes[dimension] = axis.ok_or(DistributionError::TooLarge)?;
+            let too_large = || DistributionError::TooLarge {
+                elements: counted(shape.into_iter()),
+                ranks: counted(grid.into_iter().map(u64::from)),
+            };
+            axes[dimension] = axis.ok_or_else(too_large)?;
         }
         Self { axes, halo: 0 }.checked()
     }
@@ -205,23 +219,17 @@ impl<const D: usize> Distribution<D> {
     }
 
     fn checked(mut self) -> Result<Self, DistributionError> {
-        let too_large = || DistributionError::TooLarge;
-        let mut elements = 1u64;
-        for axis in &self.axes {
-            let width = self.halo.checked_mul(2).and_then(|halo| halo.checked_add(axis.capacity));
-            elements = width.and_then(|width| elements.checked_mul(width)).ok_or_else(too_large)?;
+        let all = counted(self.axes.iter().map(|axis| axis.len));
+        let width = |axis: &Axis| axis.capacity.saturating_add(self.halo.saturating_mul(2));
+        let elements = all.max(counted(self.axes.iter().map(width)));
+        let ranks = counted(self.axes.iter().map(|axis| axis.places.get()));
+        if elements >= 1 << 60 || ranks >= 1 << 32 {
+            return Err(DistributionError::TooLarge { elements, ranks });
         }
-        let ranks = self.axes.iter().try_fold(1u64, |all, axis| all.checked_mul(axis.places.get()));
-        let all = self.axes.iter().try_fold(1u64, |all, axis| all.checked_mul(axis.len));
-        let counted = elements < 1 << 60 && all.is_some_and(|all| all < 1 << 60);
         for axis in &mut self.axes {
-            axis.count = Divisor::new(axis.len.max(1), all.unwrap_or(u64::MAX));
+            axis.count = Divisor::new(axis.len.max(1), all as u64);
         }
-        if counted && ranks.is_some_and(|ranks| u32::try_from(ranks).is_ok()) {
-            Ok(self)
-        } else {
-            Err(too_large())
-        }
+        Ok(self)
     }
 
     /// Elements in each dimension.
@@ -550,9 +558,16 @@ mod tests {
         let block = Layout::Block;
         assert_eq!(Distribution::new([1, 1], [block; 2], [1, 0]), Err(EmptyGrid { dimension: 1 }));
         assert_eq!(Distribution::new([1], [Layout::BlockCyclic(0)], [1]), Err(EmptyBlocks { dimension: 0 }));
-        assert_eq!(Distribution::new([1 << 40, 1 << 40], [block; 2], [1, 1]), Err(TooLarge));
-        assert_eq!(Distribution::new([u64::MAX], [Layout::BlockCyclic(u64::MAX - 1)], [1]), Err(TooLarge));
-        assert_eq!(Distribution::new([4; 2], [block; 2], [1 << 16; 2]).map(drop), Err(TooLarge));
+        let too_large = |elements, ranks| Some(TooLarge { elements, ranks });
+        assert_eq!(Distribution::new([1 << 40, 1 << 40], [block; 2], [1, 1]).err(), too_large(1 << 80, 1));
+        let cyclic = Layout::BlockCyclic(u64::MAX - 1);
+        assert_eq!(Distribution::new([u64::MAX], [cyclic], [1]).err(), too_large(u64::MAX.into(), 1));
+        assert_eq!(Distribution::new([4; 2], [block; 2], [1 << 16; 2]).err(), too_large(16, 1 << 32));
+        assert_eq!(Distribution::new([1 << 63, 1 << 63, 0], [block; 3], [1; 3]).err(), too_large(1 << 126, 1));
+        let haloed = Distribution::new([4], [block], [2]).unwrap().with_halo(1 << 59).err();
+        assert_eq!(haloed, too_large((1 << 60) + 2, 2));
+        let text = haloed.map_or(String::new(), |error| error.to_string());
+        assert!(text.starts_with("1152921504606846978 elements on a grid of 2 ranks: "), "{text}");
         let cyclic = Distribution::new([9], [Layout::Cyclic], [3]).unwrap();
         assert_eq!(cyclic.with_halo(1), Err(NotBlock { dimension: 0 }));
         assert_eq!(Distribution::<3>::grid(8), [2, 2, 2]);

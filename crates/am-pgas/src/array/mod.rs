@@ -87,9 +87,21 @@ pub enum ArrayError {
     OutOfRange {
         /// The dimension; of a batch, which counts elements in row-major order, 0.
         dimension: usize,
-        /// The index, or the last of a range.
+        /// The index.
         index: u64,
         /// Elements in this dimension; of a batch in all.
+        len: u64,
+    },
+    /// A range, or a dimension of a section, reaches beyond the array or ends before it begins.
+    #[error("the range {start}..{end} of dimension {dimension} is none of an array with {len} elements there")]
+    Section {
+        /// The dimension.
+        dimension: usize,
+        /// Where the range begins.
+        start: u64,
+        /// Where it ends, exclusive.
+        end: u64,
+        /// Elements in this dimension.
         len: u64,
     },
     /// A buffer has another number of values than elements are asked for.

@@ -35,7 +35,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         let mut needed = 1u64;
         for (dimension, (range, len)) in section.iter().zip(self.distribution.shape()).enumerate() {
             if range.end > len || range.start > range.end {
-                return Err(ArrayError::OutOfRange { dimension, index: range.end.max(range.start), len });
+                return Err(ArrayError::Section { dimension, start: range.start, end: range.end, len });
             }
             needed *= range.end - range.start;
         }
@@ -130,7 +130,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// for at most 2^14 rows at a time.
     ///
     /// # Errors
-    /// [`ArrayError::OutOfRange`], [`ArrayError::Lengths`]; as [`Endpoint::get_runs`].
+    /// [`ArrayError::Section`], [`ArrayError::Lengths`]; as [`Endpoint::get_runs`].
     pub fn get_section<T: Transport, S: HasLayer<OneSided>>(
         &self,
         endpoint: &mut Endpoint<T, S>,

@@ -390,9 +390,16 @@ fn wrong_indices_are_told() {
         let outside = |dimension, index, len| Some(ArrayError::OutOfRange { dimension, index, len });
         assert_eq!(array.get(endpoint, [3, 6]).err(), outside(1, 6, 6));
         assert_eq!(array.put(endpoint, [8, 6], 1.0).err(), outside(0, 8, 8));
-        assert_eq!(array.get_section(endpoint, &[0..9, 0..1], &mut [0.0; 9]).err(), outside(0, 9, 8));
+        let section = |dimension, start, end, len| Some(ArrayError::Section { dimension, start, end, len });
+        assert_eq!(array.get_section(endpoint, &[0..9, 0..1], &mut [0.0; 9]).err(), section(0, 0, 9, 8));
         let backwards = std::ops::Range { start: 5, end: 2 };
-        assert_eq!(array.get_section(endpoint, &[0..1, backwards], &mut []).err(), outside(1, 5, 6));
+        let found = array.get_section(endpoint, &[0..1, backwards], &mut []).err();
+        assert_eq!(found, section(1, 5, 2, 6));
+        let text = found.map(|error| error.to_string());
+        assert_eq!(
+            text.as_deref(),
+            Some("the range 5..2 of dimension 1 is none of an array with 6 elements there")
+        );
         let lengths = |given, needed| Some(ArrayError::Lengths { given, needed });
         assert_eq!(array.put_section(endpoint, &[0..2, 0..2], &[0.0; 3]).err(), lengths(3, 4));
         assert_eq!(array.batch_load(endpoint, &[0, 48], &mut [0.0; 2]).err(), outside(0, 48, 48));

@@ -63,6 +63,10 @@ pub struct Call {
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, element, of, count, root, operator, ordered } = self;
+        if *operation == Operation::Barrier {
+            // What it carries is its own.
+            return write!(f, "{operation}");
+        }
         write!(f, "{operation} of {count} element(s) of {element} byte(s), {of}")?;
         if let Some(operator) = operator {
             write!(f, ", by {}{operator}", if *ordered { "ordered " } else { "" })?;
@@ -224,12 +228,19 @@ pub enum CollectiveError {
         needed: usize,
     },
     /// Two members gave different lists of members for a new team.
-    #[error("ranks {first} and {second} gave different lists of members")]
+    #[error(
+        "rank {first} gave a list of {first_members} member(s), rank {second} another one of {second_members}: all have \
+         to give the same, in the same order"
+    )]
     ListsDiffer {
         /// A rank.
         first: Rank,
+        /// Members in its list.
+        first_members: u32,
         /// Another one.
         second: Rank,
+        /// Members in its list.
+        second_members: u32,
     },
     /// No number is left for another team.
     #[error("no number is left for another team of {members} member(s)")]
@@ -362,8 +373,8 @@ mod tests {
             ordered: false,
         };
         let (of, operator) = (Name::of_type::<f64>(), Some(Name::of("Sum")));
-        let other =
-            Call { operation: Operation::Barrier, count: 1, of, root: None, operator, ordered: true, ..call };
+        let other = Call { operation: Operation::Scan, count: 1, of, root: None, operator, ordered: true, ..call };
+        assert_eq!(Call { operation: Operation::Barrier, ..other }.to_string(), "barrier");
         let (a, b) = (Rank(3), Rank(u32::MAX));
         for failure in [
             Failure::Lost { rank: a, cause: LossCause::Forked },
@@ -380,7 +391,7 @@ mod tests {
             CollectiveError::from(Failure::Mismatch { first: a, first_call: call, second: b, second_call: other });
         let text = text.to_string();
         assert!(text.contains("rank 3 called alltoallv of 18446744073709551612 element(s)"), "{text}");
-        assert!(text.ends_with("barrier of 1 element(s) of 9 byte(s), f64, by ordered Sum"), "{text}");
+        assert!(text.ends_with("scan of 1 element(s) of 9 byte(s), f64, by ordered Sum"), "{text}");
     }
 
     #[test]

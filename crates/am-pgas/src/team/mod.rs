@@ -269,8 +269,9 @@ impl Team {
         let wish = [hash as u32, (hash >> 32) as u32, positions.len() as u32];
         let (lists, context) = self.exchange(endpoint, Operation::Select, wish)?;
         if let Some(other) = lists.iter().position(|list| *list != lists[0]) {
-            let (first, second) = (self.members.ranks[0], self.members.ranks[other]);
-            return Err(CollectiveError::ListsDiffer { first, second });
+            let [(first, first_members), (second, second_members)] =
+                [0, other].map(|position| (self.members.ranks[position], lists[position][2]));
+            return Err(CollectiveError::ListsDiffer { first, first_members, second, second_members });
         }
         self.confirmed(endpoint, positions, context)
     }
