@@ -149,10 +149,11 @@ impl RankJob {
         Bootstrap::from_environment()?.map(Self::new).transpose()
     }
 
-    /// A rank's job over this bootstrap, with the transports that `AM_TRANSPORT` names.
+    /// A rank's job over this bootstrap, with the transports that `AM_TRANSPORT` names. Where ranks have nothing but
+    /// libfabric between them it is collective: they tell each other which provider they would take.
     ///
     /// # Errors
-    /// [`RankError::Environment`] if they can't reach all ranks.
+    /// [`RankError::Environment`] if they can't reach all ranks, or ranks would take different providers.
     pub fn new(bootstrap: Bootstrap) -> Result<Self, RankError> {
         let choice = TransportChoice::read(&variable).map_err(|reason| bootstrap.refuse(reason))?;
         let hosts = bootstrap.hosts().len();
@@ -163,13 +164,18 @@ impl RankJob {
                 am_launch::env::TRANSPORT
             )));
         }
-        Ok(Self {
+        let job = Self {
             bootstrap,
             choice,
             prepared: Mutex::new(None),
             #[cfg(feature = "ofi")]
             fabric: crate::libfabric::Fabric::default(),
-        })
+        };
+        #[cfg(feature = "ofi")]
+        if choice.has(Carrier::Ofi) && !choice.has(Carrier::Udp) && job.is_far() {
+            crate::libfabric::agree(&job.bootstrap)?;
+        }
+        Ok(job)
     }
 
     /// Attaches an endpoint of this rank: the transport for an [`Endpoint`](crate::Endpoint), whatever the job

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use am_core::{Address, LossCause, Memory, Rank, Segment, Shape};
 use am_launch::env::Lookup;
+use am_launch::{Bootstrap, RankError};
 use transport_ofi::{Ofi, OfiConfig, OfiError, OfiMemory, Opened};
 use transport_shm::JoinOptions;
 
@@ -118,11 +119,7 @@ impl RankJob {
     where
         M: Memory + Clone + Send + Sync + 'static,
     {
-        let mut config = config(&variable)?;
-        if self.hosts().len() > 1 {
-            config.several_hosts = true;
-            config.host = Some(self.hosts()[self.host_of(self.rank()) as usize].address);
-        }
+        let config = config_of(self)?;
         let endpoints = usize::from(self.endpoints());
         let peers = self.ranks() * u32::from(self.endpoints());
         let open = |_| Opened::with_segment(&config, peers, segment.clone());
@@ -186,6 +183,44 @@ impl RankJob {
         ofi.when_departed(move || leave.report());
         Ok(ofi)
     }
+}
+
+/// The settings of a rank.
+fn config_of(job: &Bootstrap) -> Result<OfiConfig, OfiError> {
+    let mut config = config(&variable)?;
+    if job.hosts().len() > 1 {
+        config.several_hosts = true;
+        config.host = Some(job.hosts()[job.host_of(job.rank()) as usize].address);
+    }
+    Ok(config)
+}
+
+/// Finds out, before the program begins, whether all ranks of a job that has nothing but libfabric between some of
+/// them would take the same provider. Collective.
+///
+/// # Errors
+/// As [`Bootstrap::refuse`]: there is none, or ranks differ.
+pub(crate) fn agree(job: &Bootstrap) -> Result<(), RankError> {
+    let chosen = config_of(job).and_then(|config| Ok((transport_ofi::choose(&config)?, config)));
+    let (offer, config) = chosen.map_err(|error| job.refuse(error.to_string()))?;
+    let own = format!("{} with Mediums of {} bytes", offer.provider, config.medium);
+    // Who cannot say it cannot attach either, which is an error of its own.
+    let Ok(said) = job.allgather(own.as_bytes()) else { return Ok(()) };
+    match difference(&said) {
+        Some(text) => Err(job.refuse(text)),
+        None => Ok(()),
+    }
+}
+
+/// The first two ranks that do not say the same, and what; ranks that have ended say nothing.
+fn difference(said: &[Vec<u8>]) -> Option<String> {
+    let mut living = (0u32..).zip(said).filter(|(_, text)| !text.is_empty());
+    let (first, expected) = living.next()?;
+    let (other, found) = living.find(|(_, text)| *text != expected)?;
+    let [expected, found] = [expected, found].map(|text| String::from_utf8_lossy(text));
+    Some(format!(
+        "rank {first} uses {expected}, but rank {other} {found}: set AM_FABRIC, AM_OFI_INTERFACE and AM_OFI_MEDIUM alike for all ranks"
+    ))
 }
 
 /// An error that names a rank as the job does, not as those do who share a fabric.
@@ -257,6 +292,15 @@ mod tests {
         for wrong in ["", "x\n", "7", "7\nfabric", "7\n\ncard\ncard"] {
             assert!(Told::read(wrong, 2).is_none(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn ranks_that_differ_are_named() {
+        let said =
+            |texts: &[&str]| difference(&texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(said(&["", "tcp", "tcp", ""]), None);
+        let text = said(&["", "tcp", "tcp", "shm"]).unwrap();
+        assert!(text.starts_with("rank 1 uses tcp, but rank 3 shm: set AM_FABRIC"), "{text}");
     }
 
     #[test]

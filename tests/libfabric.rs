@@ -3,6 +3,8 @@
 //!
 //! `cargo test` builds the examples first; `cargo test --test libfabric` alone takes the one built last.
 
+use active_messages::Rank;
+use active_messages::launch::Launcher;
 use active_messages::ofi::{self, OfiConfig};
 use std::process::{Command, Output};
 
@@ -53,6 +55,20 @@ fn ranks_meet_over_what_is_chosen() {
             "{transport}: {out}{err}"
         );
     }
+}
+
+/// Rank 1 takes another provider than the others: known before the program's code runs.
+#[test]
+fn ranks_that_differ_are_refused() {
+    if !has_tcp("ranks that differ") {
+        return;
+    }
+    let hello = lab::example_program("hello");
+    let script = "if [ \"$AM_RANK\" = 1 ]; then export AM_OFI_MEDIUM=64; fi; exec \"$0\"";
+    let launcher = Launcher::new("/bin/sh").args(["-c", script]).arg(hello).ranks(3).name("hello");
+    let launcher = launcher.env("AM_TRANSPORT", "ofi:tcp").env("AM_OFI_INTERFACE", "127.0.0.1");
+    let outcome = launcher.launch().expect("the launcher starts ranks");
+    assert_eq!((outcome.first_failure(), outcome.code()), (Some(Rank(0)), 2));
 }
 
 #[test]

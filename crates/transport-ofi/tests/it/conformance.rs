@@ -83,11 +83,26 @@ fn full_quick_profile() {
     }
 }
 
-/// Takes minutes: `cargo test --release -p active-messages-ofi --test it -- --ignored conformance:: --nocapture`.
+/// Each takes minutes: `cargo test --release -p active-messages-ofi --test it -- --ignored conformance::full
+/// --nocapture`; `AM_CONFORMANCE_RANKS=8` plays those with eight ranks.
+fn full(provider: &'static str) {
+    check(provider, &Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]), |_| true);
+}
+
 #[test]
 #[ignore = "the full profile takes minutes"]
-fn full() {
-    for provider in ["tcp", "shm", "udp;ofi_rxd"] {
-        check(provider, &Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]), |_| true);
-    }
+fn full_tcp() {
+    full("tcp");
+}
+
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full_shm() {
+    full("shm");
+}
+
+#[test]
+#[ignore = "the full profile takes minutes"]
+fn full_udp() {
+    full("udp;ofi_rxd");
 }

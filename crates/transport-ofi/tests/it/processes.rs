@@ -8,6 +8,8 @@ use transport_ofi::{Ofi, OfiConfig, Opened};
 
 const RANK: &str = "AM_OFI_TEST_RANK";
 const RANKS: u32 = 3;
+/// The variable of libfabric that says how many buffers an endpoint over tcp has.
+const RXM_BUFFERS: &str = "FI_OFI_RXM_MSG_RX_SIZE";
 /// Bytes of a segment, and of the Long message, which takes several parts.
 const SEGMENT: usize = 1 << 20;
 const LONG: usize = 700_001;
@@ -80,16 +82,20 @@ fn join(rank: u32, ranks: u32, segment: usize, provider: &str) -> Ofi {
     opened.join(Address::new(Rank(rank), 0), Shape::new(ranks), 42, &cards).unwrap()
 }
 
-/// Meets the others, and says what that has cost: the most memory in kilobytes, and descriptors.
+/// Meets the others, and says what that has cost: kilobytes of memory at most and its share of them now, and
+/// descriptors.
 fn greet(rank: u32, ranks: u32, provider: &str) {
     let transport = join(rank, ranks, 1 << 16, provider);
     let mut endpoint = Endpoint::attach(transport, Handlers::<()>::new(), ()).unwrap();
     endpoint.barrier().unwrap();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let resident = resident.split_whitespace().next().unwrap();
+    let number = |file: &str, what: &str| {
+        let text = std::fs::read_to_string(file).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+        line.split_whitespace().next().unwrap().to_owned()
+    };
+    let (resident, share) = (number("/proc/self/status", "VmHWM:"), number("/proc/self/smaps_rollup", "Pss:"));
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    println!("MET {resident} {descriptors}");
+    println!("MET {resident} {share} {descriptors}");
     let mut word = String::new();
     std::io::stdin().read_line(&mut word).unwrap();
     println!("DONE");
@@ -185,7 +191,9 @@ impl Player {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "processes::rank", "--nocapture", "--test-threads", "1"]);
         // The provider's default is 64 MB of buffers for each rank.
-        command.env("FI_OFI_RXM_MSG_RX_SIZE", "64");
+        if std::env::var_os(RXM_BUFFERS).is_none() {
+            command.env(RXM_BUFFERS, "64");
+        }
         command
             .env(RANK, format!("{part} {rank} {ranks} {provider}"))
             .stdin(Stdio::piped())
@@ -292,9 +300,10 @@ fn full_many_ranks_start() {
     let took = began.elapsed();
     let most =
         |word: usize| said.iter().map(|text| text.split(' ').nth(word).unwrap().parse::<u32>().unwrap()).max();
-    let (resident, descriptors) = (most(0).unwrap(), most(1).unwrap());
+    let [resident, share, descriptors] = [0, 1, 2].map(|word| most(word).unwrap());
     println!(
-        "{ranks} ranks have met after {took:.1?}; the largest has {resident} kB and {descriptors} descriptors"
+        "{ranks} ranks have met after {took:.1?}; at most {resident} kB resident, {share} kB of them a rank's share, \
+         {descriptors} descriptors"
     );
     players.iter_mut().for_each(|player| writeln!(player.input, "end").unwrap());
     players.iter_mut().for_each(|player| drop(player.hears("DONE")));
