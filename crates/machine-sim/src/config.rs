@@ -3,7 +3,7 @@
 use crate::model::{Costs, Parameters};
 use crate::nic::{Nic, device::Interface};
 use fabric_sim::bytes::Pool;
-use fabric_sim::{Config, ConfigError, Context, Machine, NoErrors, Report, RunError, Topology};
+use fabric_sim::{Config, ConfigError, Context, Machine, NetworkModel, NoErrors, Report, RunError, Topology};
 use std::rc::Rc;
 
 /// A machine of one's own and what happens to it. Read it from TOML, or start from [`Machine::new`] and change
@@ -105,6 +105,11 @@ impl fabric_sim::Interface for GenericInterface {
                     format!("at least {longest}, a packet and its header"),
                 ));
             }
+        }
+        let room = machine.buffers.channel_bytes;
+        if machine.model == NetworkModel::Buffered && u64::from(room) < longest {
+            let limit = format!("at least {longest}, a packet and its header; or lower parameters.packet_bytes");
+            return Err(ConfigError::range("buffers.channel_bytes", room, limit));
         }
         network.nic = machine.parameters.network();
         Ok(())

@@ -257,7 +257,13 @@ impl Parameters {
                         format!("at least {least}, above the class before"),
                     ));
                 }
-                _ if last => u64::MAX,
+                Some(up_to) if last => {
+                    return Err(table.refuse(
+                        &field("up_to"),
+                        up_to,
+                        "left out in the last class, which has no limit",
+                    ));
+                }
                 up_to => up_to.unwrap_or(u64::MAX),
             };
             least = up_to.saturating_add(1);
@@ -485,6 +491,10 @@ mod tests {
             ("latency = 1".to_owned(), "unknown field `latency`"),
             ("sizes = []".into(), "parameters.sizes is 0 classes, but must be a list of 1 to 64 classes"),
             (two("", ""), "parameters.sizes[0].up_to is missing, but must be given in all classes but the last"),
+            (
+                two("up_to = 9,", "up_to = 10,"),
+                "parameters.sizes[1].up_to is 10, but must be left out in the last",
+            ),
             (two("up_to = 9,", "up_to = 9,"), "parameters.sizes[1].up_to is 9, but must be at least 10"),
             ("sizes = [{ send_ns = 1 }]".into(), "missing field `receive_ns`"),
             ("sizes = [{ send_ns = -1, receive_ns = 1 }]".into(), "parameters.sizes[0].send_ns is -1"),

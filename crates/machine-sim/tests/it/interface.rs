@@ -190,6 +190,11 @@ fn impossible_machines_are_refused_by_field() {
             "faults.links[0].mtu_bytes is 100, but must be at least 4096, a packet and its header",
         ),
         (
+            "ranks = 2\ntopology = { kind = 'ring', nodes = 2 }\nmodel = 'buffered'\nbuffers = { channel_bytes = 100 }",
+            "buffers.channel_bytes is 100, but must be at least 4096, a packet and its header; or lower \
+             parameters.packet_bytes",
+        ),
+        (
             "ranks = 2\ntopology = { kind = 'torus', dims = [4, 4] }\nrouting = { virtual_channels = 1 }",
             "routing.virtual_channels is 1, but must be at least 2, or default routing on torus:4x4 could deadlock",
         ),
