@@ -101,15 +101,23 @@ impl Histogram {
     }
 
     /// The latency that this part (0 to 1) of the packets stays at or below, rounded down by at most 1/8; zero
-    /// without packets.
+    /// without packets. [`Histogram::bounds`] has both ends of its bucket.
     pub fn quantile(&self, part: f64) -> Span {
+        self.bounds(part).0
+    }
+
+    /// The bucket of the latency that this part (0 to 1) of the packets stays at or below: that latency is at least
+    /// the first and below the second, or the longest of all, if that is less. Zeros without packets.
+    pub fn bounds(&self, part: f64) -> (Span, Span) {
         let wanted = (part.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         let bucket = self.counts.iter().position(|count| {
             seen += count;
             seen >= wanted
         });
-        Span(bucket.map_or(0, Self::floor))
+        let Some(bucket) = bucket else { return (Span::ZERO, Span::ZERO) };
+        let end = if bucket + 1 < self.counts.len() { Self::floor(bucket + 1) } else { u64::MAX };
+        (Span(Self::floor(bucket)), Span(end.min(self.longest)))
     }
 
     /// The buckets that hold anything: smallest latency and count.
@@ -137,8 +145,10 @@ impl Histogram {
 impl fmt::Display for Histogram {
     /// One line; the alternate form (`{:#}`) adds a line with a bar for each half of a power of two.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [half, most] = [0.5, 0.99].map(|part| self.quantile(part));
-        write!(f, "{} packets, median {half}, 99 % {most}, longest {}", self.count, self.longest())?;
+        let [half, most] = [0.5, 0.99].map(|part| self.bounds(part));
+        let (count, longest) = (self.count, self.longest());
+        write!(f, "{count} packets, median {} to {}, 99 % {} to {}", half.0, half.1, most.0, most.1)?;
+        write!(f, ", longest {longest}")?;
         if f.alternate() { self.bars(f) } else { Ok(()) }
     }
 }
@@ -345,6 +355,7 @@ mod tests {
             histogram.add(value);
         }
         assert_eq!([0.0, 0.5, 0.75, 1.0].map(|part| histogram.quantile(part).0), [1, 2, 3, 960]);
+        assert_eq!([0.5, 1.0].map(|part| histogram.bounds(part)), [(Span(2), Span(3)), (Span(960), Span(1000))]);
         assert_eq!((histogram.longest(), histogram.count(), histogram.buckets().count()), (Span(1000), 4, 4));
     }
 

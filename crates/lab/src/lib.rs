@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod pipes;
 pub mod random_access;
 pub mod workload;
 

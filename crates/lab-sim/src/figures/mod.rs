@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 /// The program.
 pub fn main() -> ExitCode {
+    lab::pipes::end_with_the_reader();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {

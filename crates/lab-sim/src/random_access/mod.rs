@@ -20,6 +20,7 @@ use std::process::ExitCode;
 
 /// The program.
 pub fn main() -> ExitCode {
+    lab::pipes::end_with_the_reader();
     let parsed = Cli::try_parse().and_then(|cli| cli.check(cli.rank_count()).map(|()| cli));
     let cli = match parsed {
         Ok(cli) => cli,

@@ -56,6 +56,7 @@ impl From<RunError> for Failure {
 /// The program. Exits with 0 when all runs ended, with 1 when one did not, and with 2 when the command line or the
 /// machine is wrong.
 pub fn main() -> ExitCode {
+    lab::pipes::end_with_the_reader();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {

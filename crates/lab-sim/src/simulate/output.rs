@@ -4,11 +4,11 @@ use super::Failure;
 use super::cli::{Cli, Measure};
 use super::traffic::{COLUMNS, Point, Traffic};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
-use active_messages::Instant;
+use active_messages::{Instant, Span};
 use fabric_sim::LinkUse;
 use lab::bench::svg::digits;
 use machine_sim::MachineConfig;
-use machine_sim::nic::stats::Count;
+use machine_sim::nic::stats::{ClassCount, Count};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::fs;
@@ -91,7 +91,7 @@ impl Output {
         output.head.insert("seed".into(), json!(traffic.seed));
         let x = if over_load { (1, Axis { label: "load", scale: Scale::Linear }) } else { (0, BYTES) };
         let y = Axis { label: "time from call to memory, us", scale: Scale::Decimal };
-        let lines = vec![("mean", 5), ("median", 6), ("99 %", 7)];
+        let lines = vec![("mean", 5), ("median, from", 6), ("99 %, from", 7)];
         output.plots.push(Drawing { suffix: "", title: "Latency under load", x, y, lines, unit: 1e3 });
         let y = Axis { label: "GB/s of all ranks", scale: Scale::Linear };
         let lines = vec![("accepted", 3), ("offered", 2)];
@@ -188,8 +188,18 @@ impl Output {
         };
         all.insert("links".into(), self.links.iter().map(link).collect());
         let count = |count: &Count| json!({ "messages": count.messages, "bytes": count.bytes });
+        let nanos = |span: Span| span.0 as f64 / 1e3;
+        let class = |class: &ClassCount| {
+            let messages = class.received.messages;
+            let mean = (messages != 0).then(|| nanos(class.total) / messages as f64);
+            let [median, p99] = [0.5, 0.99].map(|part| class.latency.bounds(part));
+            json!({ "messages": messages, "bytes": class.received.bytes, "mean_ns": mean,
+                    "median_ns": [nanos(median.0), nanos(median.1)], "p99_ns": [nanos(p99.0), nanos(p99.1)],
+                    "longest_ns": nanos(class.latency.longest()) })
+        };
         if let Some(point) = &self.details {
             all.insert("received".into(), point.received.iter().map(count).collect());
+            all.insert("classes".into(), point.classes.iter().map(class).collect());
             if let Some(interval) = point.interval {
                 all.insert("interval_ns".into(), json!(interval));
                 all.insert("series".into(), point.series.iter().map(count).collect());

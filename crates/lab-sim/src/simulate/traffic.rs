@@ -6,7 +6,7 @@ use super::pattern::{Destinations, Draws, Pattern};
 use super::{Failure, utilisation};
 use active_messages::Span;
 use fabric_sim::{Histogram, Report};
-use machine_sim::nic::stats::{Count, Measurements};
+use machine_sim::nic::stats::{ClassCount, Count, Measurements};
 use machine_sim::{MachineConfig, Nic};
 
 /// What all runs of a sweep share.
@@ -36,6 +36,8 @@ pub(crate) struct Point {
     /// From the call to the receiver's memory, in nanoseconds.
     mean: f64,
     latency: Histogram,
+    /// Per size class of the interface, in its order: what all ranks received.
+    pub(crate) classes: Vec<ClassCount>,
     /// The busiest link and the mean, as parts of the run.
     links: (f64, f64),
     /// Per rank: what it received.
@@ -54,8 +56,8 @@ pub(crate) const COLUMNS: [(&str, &str); 10] = [
     ("accepted_mb_s", "accepted MB/s"),
     ("accepted_part", "accepted part"),
     ("mean_ns", "mean ns"),
-    ("median_ns", "median ns"),
-    ("p99_ns", "99 % ns"),
+    ("median_ns", "median ns, from"),
+    ("p99_ns", "99 % ns, from"),
     ("busiest_link", "busiest link"),
     ("mean_link", "mean link"),
 ];
@@ -139,12 +141,13 @@ pub(crate) fn run(
         (sent, nic.measurements())
     })?;
     let found = || report.results.iter().flatten();
-    let (mut latency, mut total, mut count) = (Histogram::default(), 0.0, 0);
-    for class in found().flat_map(|(_, measured)| &measured.classes) {
-        latency.merge(&class.latency);
-        total += class.total.0 as f64 / 1e3;
-        count += class.received.messages;
+    let mut classes = vec![ClassCount::default(); machine.parameters.sizes.len()];
+    for (_, measured) in found() {
+        classes.iter_mut().zip(&measured.classes).for_each(|(all, own)| all.merge(own));
     }
+    let mut all = ClassCount::default();
+    classes.iter().for_each(|class| all.merge(class));
+    let ClassCount { received: Count { messages: count, .. }, latency, total, .. } = all;
     let received: Vec<Count> = found().map(|(_, measured)| measured.received).collect();
     let mut series = Vec::new();
     for own in found().map(|(_, measured)| &measured.series) {
@@ -165,8 +168,9 @@ pub(crate) fn run(
     let point = Point {
         offered: rate(total_sent),
         accepted: rate(received.iter().map(|count| count.bytes).sum()),
-        mean: total / f64::from(u32::try_from(count).unwrap_or(u32::MAX)),
+        mean: total.0 as f64 / 1e3 / count as f64,
         latency,
+        classes,
         links: utilisation(&report.links),
         received,
         series,
@@ -250,6 +254,11 @@ mod tests {
         let of = |counts: &[Count]| counts.iter().map(|count| count.bytes).sum::<u64>();
         assert_eq!(of(&point.series), of(&point.received));
         assert!(point.series.len() > 3 && point.received.len() == 256);
+        // So are size classes, of which these messages are the second.
+        let machine = presets::open("torus").unwrap();
+        let (point, _) = run(&machine, &traffic(Pattern::Neighbour), 1024, 0.5).unwrap();
+        let by_class: Vec<u64> = point.classes.iter().map(|class| class.received.bytes).collect();
+        assert_eq!(by_class, [0, of(&point.received)]);
     }
 
     #[test]

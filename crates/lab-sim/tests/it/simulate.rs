@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(lab::example_program("simulate")).args(arguments).output().expect("the example starts")
@@ -140,4 +140,15 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--pattern"));
     let list = run(&["--list"]);
     assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains("hdr_fat_tree"));
+}
+
+/// `simulate ... | head -1` ends as any program does whose reader has gone, and tells of no panic.
+#[test]
+fn a_reader_that_leaves_ends_it() {
+    let mut command = Command::new(lab::example_program("simulate"));
+    command.args(["--machine", "loggopsim", "--measure", "latency"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the example starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr)), (Some(141), "".into()));
 }

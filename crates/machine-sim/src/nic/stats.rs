@@ -43,6 +43,15 @@ pub struct ClassCount {
     pub total: Span,
 }
 
+impl ClassCount {
+    /// Adds another count.
+    pub fn merge(&mut self, other: &Self) {
+        self.received.merge(&other.received);
+        self.latency.merge(&other.latency);
+        self.total.0 += other.total.0;
+    }
+}
+
 impl Count {
     pub(crate) fn add(&mut self, bytes: u64) {
         self.messages += 1;
