@@ -125,7 +125,9 @@ fn every_published_figure_is_reproduced() {
     let held_out = latency.filter(|line| line["held_out"] == true).map(|line| line["name"].clone());
     assert_eq!(held_out.collect::<Vec<_>>(), ["VELO latency, 128 B", "VELO latency, 256 B"], "n = 3 and n = 5");
     assert!(named("buffer, MB/s").all(|line| line["class"] == "model"), "the report has no such numbers");
-    for part in ["above 512 B", "SendRecv, saturation", "conduit / raw", "two-sided", "second", "crossbar"] {
+    for part in
+        ["above 512 B", "SendRecv, saturation", "conduit / raw", "two-sided", "second", "crossbar", "over UDP"]
+    {
         assert!(named(part).count() > 0, "{part}");
     }
     let missing = read(&out.join("extoll-not-reproduced.json"));
@@ -133,9 +135,16 @@ fn every_published_figure_is_reproduced() {
         let told = |claim: &&Value| claim["sentence"].as_str().is_some_and(|sentence| sentence.contains(part));
         assert_eq!(missing.iter().filter(told).count(), 1, "{part}");
     }
-    for plot in
-        ["latency", "throughput", "window", "overhead", "ping-pong", "implementations", "random-access-total"]
-    {
+    for plot in [
+        "latency",
+        "throughput",
+        "window",
+        "overhead",
+        "ping-pong",
+        "implementations",
+        "udp",
+        "random-access-total",
+    ] {
         let svg = fs::read_to_string(out.join(format!("extoll-{plot}.svg"))).expect("every part has a picture");
         let csv =
             fs::read_to_string(out.join(format!("extoll-{plot}.csv"))).expect("every picture has its points");

@@ -3,6 +3,7 @@
 mod exanet_programs;
 mod figures;
 mod limits;
+mod pictures;
 mod random_access;
 mod scale;
 mod simulate;

@@ -11,6 +11,7 @@ pub mod pairs;
 mod random_access;
 mod sources;
 mod throughput;
+mod udp;
 mod updates;
 mod versions;
 mod window;
@@ -51,6 +52,7 @@ const PARTS: Parts<Run> = Parts(&[
     ("window", "throughput over the number of ring buffers", window::run),
     ("ping-pong", "ping-pong on the interface, the conduit, two-sided messages", overhead::run),
     ("implementations", "first and second implementation of active messages", versions::run),
+    ("udp", "a conduit over UDP beside raw UDP", udp::run),
     ("random-access", "RandomAccess on the 3D and the 2D mesh", random_access::run),
 ]);
 

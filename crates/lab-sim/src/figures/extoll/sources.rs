@@ -155,3 +155,19 @@ pub(super) static CROSSBAR: Group = Group {
     tolerance: Tolerance::Part(0.1),
     rule: "10 %: what is left at the beginning and the end of a run",
 };
+
+pub(super) static UDP_TWICE: Group = Group {
+    class: Class::Claim,
+    source: paper("figures 1 and 8, the conduit over UDP"),
+    sentence: "a conduit over UDP can cost up to 100 % over raw UDP",
+    tolerance: NONE,
+    rule: "read as: never more, by ping-pongs and floods of 8 B to 1 KB; what calls into the kernel cost is assumed",
+};
+
+pub(super) static UDP_MODEL: Group = Group {
+    class: Class::Model,
+    source: ours("docs/reproduction.md, EXTOLL"),
+    sentence: "each request is answered: both calls for each message, beside the slower one of them",
+    tolerance: Tolerance::Part(0.1),
+    rule: "10 %: what is left at the beginning and the end of a run, and headers",
+};
