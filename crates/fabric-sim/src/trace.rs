@@ -106,8 +106,8 @@ impl Histogram {
         self.bounds(part).0
     }
 
-    /// The bucket of the latency that this part (0 to 1) of the packets stays at or below: that latency is at least
-    /// the first and below the second, or the longest of all, if that is less. Zeros without packets.
+    /// The bucket of the latency that this part (0 to 1) of the packets stays at or below: that latency is at
+    /// least the first and at most the second. Zeros without packets.
     pub fn bounds(&self, part: f64) -> (Span, Span) {
         let wanted = (part.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -1,6 +1,6 @@
 //! What the project measures with, and is not published: [`random_access`], the benchmark as a library that runs
-//! on any transport, [`workload`], what the other programs work on, and [`mod@bench`], what every bench does
-//! alike.
+//! on any transport, [`workload`], what the other programs work on, [`mod@bench`], what every bench does alike,
+//! and [`pipes`], how programs end whose output nobody reads.
 //!
 //! The benches between processes and the tests of the whole family are targets of this package; those on simulated
 //! machines are targets of `lab-sim`.

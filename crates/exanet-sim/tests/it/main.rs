@@ -1,5 +1,6 @@
 //! The integration tests of exanet-sim, one program: each module is a subject.
 
+mod bounds;
 mod conduit;
 mod conformance;
 mod degenerate;

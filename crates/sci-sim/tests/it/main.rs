@@ -1,5 +1,6 @@
 //! The integration tests of sci-sim, one program: each module is a subject.
 
+mod bounds;
 mod conduit_allocation;
 mod conduit_order;
 mod conduit_rules;

@@ -1,11 +1,11 @@
-//! A conduit over UDP beside raw UDP, on a model of the way through the kernel: the baseline that the conduit paper
-//! begins with.
+//! A conduit over UDP beside raw UDP, on a model of the way through the kernel: the baseline that the conduit
+//! paper begins with.
 //!
 //! No document at hand says what those system calls cost on its cluster, so the machine is one of assumed costs
 //! ([`KERNEL`]). What the comparison rests on is not: UDP loses datagrams, so a conduit over it has every request
-//! answered, and a message that costs raw UDP a call at either end costs the conduit two. So it takes at most twice
-//! as long wherever the processors are the limit, whatever the calls cost; how near that comes depends on how
-//! alike the two calls are.
+//! answered, and a message that costs raw UDP a call at either end costs the conduit two. So it takes at most
+//! twice as long wherever the processors are the limit, whatever the calls cost; how near that comes depends on
+//! how alike the two calls are.
 
 use super::Context;
 use super::sources::{UDP_MODEL, UDP_TWICE};

@@ -1,0 +1,29 @@
+//! Bounds of physics: whatever the ranks send, no node puts out or takes in more than its units can.
+
+use am_conformance::{NodeRates, check_node_rates, random_traffic};
+use exanet_sim::ExanetConfig;
+use exanet_sim::conduit::{self, ConduitConfig};
+use fabric_sim::{Stage, Topology};
+
+/// Seven nodes that are all linked to each other: six links lead into each.
+#[test]
+fn no_traffic_exceeds_the_interfaces() {
+    for (seed, hot) in [(1, true), (2, true), (3, false), (4, false)] {
+        let machine = ExanetConfig::new(7, Topology::Direct { nodes: 7 });
+        let parameters = &machine.parameters;
+        // Bytes on the wire in the time that a unit is occupied by each of its own units.
+        let header = f64::from(parameters.cell.header_bytes);
+        let rate = |stage: &Stage| (f64::from(stage.unit_bytes) + header) / stage.per_unit_ns * 1e3;
+        let out = rate(&parameters.rdma.tx) + rate(&parameters.packetizer.tx);
+        let into = rate(&parameters.rdma.rx) + rate(&parameters.packetizer.rx);
+        let report = conduit::run(&machine, &ConduitConfig::default(), move |transport| {
+            random_traffic(transport, seed, hot, 24);
+        });
+        let report = report.unwrap_or_else(|error| panic!("{error}"));
+        let links = report.links.iter().map(|link| (&*link.name, link.bytes));
+        let end = report.ended.0 as f64 / 1e6;
+        let rates = NodeRates { out, into, together: f64::INFINITY };
+        // The packetizer has little to do here.
+        check_node_rates(links, end, rates, if hot { 0.35 } else { 0.0 });
+    }
+}
