@@ -70,8 +70,8 @@ const PANELS: &[(&str, &[Row])] = &[
         "RandomAccess, at best, GUPS (more is better)",
         &[
             Ours("random access medium", "this project"),
-            Other("GASNet-EX, buckets", 0.044),
-            Other("OpenMPI, buckets", 0.041),
+            Other("GASNet-EX, buckets, 2 GHz", 0.108),
+            Other("OpenMPI, buckets, 2 GHz", 0.084),
             Other("Lamellar, buckets", 0.0165),
             Other("HPCC's MPI program", 0.0158),
         ],

@@ -1,11 +1,12 @@
-//! The RandomAccess baseline without messages: one shared table that every rank updates directly, by prefetched
-//! atomic XOR, along its own section of the benchmark's stream.
+//! The RandomAccess baselines without messages: one shared table that every rank updates directly, by prefetched
+//! atomic XOR, along its own section of the benchmark's stream; and a part of the table for each rank, which that
+//! rank alone updates.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::mapping::{Shared, prefetch};
-use lab::random_access::hpcc;
+use lab::random_access::{hpcc, table};
 
 /// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from
 /// 32 to 128.
@@ -106,5 +107,53 @@ impl RawTable {
             at(due).fetch_xor(due, Relaxed);
             self.value = due;
         }
+    }
+}
+
+/// What messages could reach at best: a rank's own part of the table, in large pages where the system grants them,
+/// with updates that need no other rank.
+pub(crate) struct OwnTable {
+    words: &'static mut [u64],
+    value: u64,
+}
+
+impl OwnTable {
+    /// A part of `words` words, a power of two, as `rank` has it.
+    pub(crate) fn new(words: u64, rank: usize) -> Self {
+        let words = table::allocate(words).expect("the system has room for a part of the table");
+        (0..).zip(words.iter_mut()).for_each(|(index, word)| *word = index);
+        Self { value: hpcc::starts(4 * (rank * words.len()) as i64), words }
+    }
+
+    /// Applies the next `updates` of this rank's stream, all of them to its own part, each behind `ahead` others
+    /// that have been prefetched.
+    pub(crate) fn update(&mut self, ahead: usize, updates: u64) {
+        match ahead {
+            16 => self.update_behind::<16>(updates),
+            32 => self.update_behind::<32>(updates),
+            64 => self.update_behind::<64>(updates),
+            128 => self.update_behind::<128>(updates),
+            _ => panic!("no loop for {ahead} updates ahead"),
+        }
+    }
+
+    #[inline(never)]
+    fn update_behind<const AHEAD: usize>(&mut self, updates: u64) {
+        let Self { words, value } = self;
+        let (mut next, mut place, mask) = (*value, 0, words.len() as u64 - 1);
+        let mut under_way = [0; AHEAD];
+        for _ in 0..updates {
+            next = hpcc::step(next);
+            if let Some(word) = words.get((next & mask) as usize) {
+                prefetch(word);
+            }
+            let due = std::mem::replace(&mut under_way[place], next);
+            place = (place + 1) % AHEAD;
+            if let Some(word) = words.get_mut((due & mask) as usize) {
+                *word ^= due;
+            }
+        }
+        // The last ones are not applied; the first are the zeros in place of those before.
+        *value = next;
     }
 }

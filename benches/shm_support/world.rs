@@ -16,7 +16,7 @@ use super::p2p::{P2pRank, P2pTask};
 use super::pgas::{PgasRank, PgasTask};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
-use super::table::{BATCH, RawTable};
+use super::table::{BATCH, OwnTable, RawTable};
 #[cfg(feature = "tarpc")]
 use super::tarpc_calls::{TarpcRank, TarpcTask};
 use super::tokio_calls::{TokioRank, TokioTask};
@@ -172,6 +172,7 @@ impl Resources {
             rank,
             arena: Arena::new(arena, rank, ranks),
             table: table.map(|memory| RawTable::new(memory, plan.table_words, rank, ranks)),
+            own_table: None,
             am: AmRank::join(&job, rank as u32),
             pgas: pgas.map(|job| PgasRank::join(&job, rank as u32, plan.table_words)),
             p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
@@ -219,6 +220,11 @@ pub(crate) enum Task {
     Raw(RawTask),
     /// Updates of the raw table by every rank.
     Table,
+    /// Updates by every rank of a part of the table that it alone has.
+    OwnTable {
+        /// How many updates ahead it prefetches.
+        ahead: usize,
+    },
     /// Ones added to random words of the raw table by every rank, or loads of them, with indices from a list.
     TableBatches {
         /// Whether ones are added.
@@ -254,6 +260,8 @@ pub(crate) struct World {
     rank: usize,
     arena: Arena,
     table: Option<RawTable>,
+    /// From its first task on.
+    own_table: Option<OwnTable>,
     am: AmRank,
     pgas: Option<PgasRank>,
     p2p: Option<P2pRank>,
@@ -272,6 +280,15 @@ impl World {
         let elapsed = match task {
             Task::Raw(raw) => self.arena.perform(*raw, iterations),
             Task::Table => self.on_table(|table| table.update(iterations)),
+            Task::OwnTable { ahead } => {
+                let (words, rank) = (self.plan.table_words, self.rank);
+                let table = self.own_table.get_or_insert_with(|| OwnTable::new(words, rank));
+                self.arena.barrier();
+                let start = Instant::now();
+                table.update(*ahead, iterations);
+                self.arena.barrier();
+                start.elapsed()
+            }
             Task::TableBatches { add } => {
                 let (mut indices, mut out) = (Vec::with_capacity(BATCH), vec![0; BATCH]);
                 self.on_table(|table| table.batches(iterations, *add, &mut indices, &mut out))

@@ -189,6 +189,16 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// Hints that the byte `from` bytes into the payload, and those of its cache line, will be read soon: a
+    /// handler that works its way through a long payload need not wait for each line. Any offset is allowed;
+    /// without effect where the payload lies in memory of this process alone.
+    #[inline]
+    pub fn prefetch(&self, from: usize) {
+        if let Bytes::Memory { memory, from: start, .. } = self.bytes {
+            memory.prefetch(start.wrapping_add(from));
+        }
+    }
+
     /// Copies as many bytes as both sides have, starting `from` bytes into the payload; returns how many.
     #[inline]
     pub fn copy_from(&self, from: usize, out: &mut [u8]) -> usize {

@@ -104,7 +104,7 @@ pub use {
     config::{JobConfig, JobConfigError},
     job::{Job, JobError, JoinError, JoinOptions},
     pages::LargePages,
-    region::ShmMemory,
+    region::{ShmMemory, prefetch},
     reply_path::ShmSlot,
     transport::Shm,
 };

@@ -75,6 +75,19 @@ impl Stream {
     pub fn left(&self) -> u64 {
         self.left
     }
+
+    /// Makes the next `most` samples, or those that are left, in a loop that looks once how many these are;
+    /// returns how many.
+    #[inline(always)]
+    pub fn make(&mut self, most: u64, mut each: impl FnMut(u64)) -> u64 {
+        let (count, mut last) = (most.min(self.left), self.last);
+        for _ in 0..count {
+            last = step(last);
+            each(last);
+        }
+        (self.left, self.last) = (self.left - count, last);
+        count
+    }
 }
 
 impl Iterator for Stream {
@@ -151,6 +164,12 @@ impl Distribution {
             rank -= 1;
         }
         rank
+    }
+
+    /// Where every rank owns as many words and their number is a power of two: what a sample is masked with, and
+    /// shifted by then, to become its owner. Loops test this once.
+    pub fn shift(&self) -> Option<(u64, u32)> {
+        self.log2_part.map(|log2_part| (self.words() - 1, log2_part))
     }
 
     /// The section of a stream of `updates` samples that a rank makes: in proportion to the words it owns, and

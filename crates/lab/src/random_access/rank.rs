@@ -8,40 +8,45 @@ use super::progress::Progress;
 use super::report::{RankReport, Report};
 use super::shared::{self, SharedTable};
 use super::table::{Deferred, Part, Words, allocate};
-use active_messages::pgas::aggregate::{Aggregation, Aggregator};
 use active_messages::{
-    Address, Category, Endpoint, Handlers, HasLayer, Joining, Payload, Rank, Request, Resource, Segment,
-    Statistics, Transport,
+    Address, Category, Endpoint, Handlers, Payload, Rank, RegisterError, Request, Resource, Segment, Statistics,
+    Transport,
 };
+use zerocopy::IntoBytes;
 
 /// What the handlers work on.
 pub struct State {
     /// This rank's part of the table; empty where the table lies in segments.
     pub part: Part<&'static mut [u64]>,
-    /// Updates that came one by one and wait for company.
+    /// Updates that wait until their words have been fetched.
     deferred: Deferred,
-    aggregation: Aggregation,
     /// The reports that have arrived at rank 0.
     reports: Vec<Result<RankReport, serde_json::Error>>,
 }
 
 impl State {
-    /// Applies an update of one of this rank's words, with others.
+    /// Applies updates of this rank's words, once these have been fetched.
     #[inline(always)]
-    pub fn defer(&mut self, update: u64) {
-        if self.deferred.push(update) {
-            self.deferred.apply(&mut self.part);
+    pub fn defer(&mut self, updates: &[u64]) {
+        self.deferred.push(updates, &mut self.part);
+    }
+
+    /// The same for all updates of a message.
+    fn defer_message(&mut self, updates: Payload<'_>) {
+        /// Updates that are copied out of the message in one go.
+        const PIECE: usize = 64;
+        /// Updates of a cache line.
+        const LINE: usize = 8;
+        /// How many bytes ahead the message's lines are fetched.
+        const AHEAD: usize = 1024;
+        let mut piece = [0; PIECE];
+        for start in (0..updates.len()).step_by(size_of_val(&piece)) {
+            let count = updates.copy_from(start, piece.as_mut_bytes()) / size_of::<u64>();
+            for (index, line) in piece[..count].chunks(LINE).enumerate() {
+                updates.prefetch(start + AHEAD + index * size_of::<[u64; LINE]>());
+                self.defer(line);
+            }
         }
-    }
-}
-
-impl HasLayer<Aggregation> for State {
-    fn as_layer(&self) -> &Aggregation {
-        &self.aggregation
-    }
-
-    fn as_layer_mut(&mut self) -> &mut Aggregation {
-        &mut self.aggregation
     }
 }
 
@@ -51,28 +56,21 @@ pub struct Protocol {
     /// Applies one update, which is its argument.
     pub update: Request<u64>,
     /// Applies updates many at a time.
-    pub updates: Aggregator<u64>,
+    pub updates: Request<()>,
     /// Takes in a rank's report, as JSON.
     report: Request<()>,
 }
 
 impl Protocol {
-    fn register<T: Transport>(
-        job: &Joining<T>,
-        handlers: &mut Handlers<State>,
-        aggregation: &mut Aggregation,
-    ) -> Result<Self, RunError> {
-        let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| state.defer(update);
-        let apply =
-            |state: &mut State, updates: &[u64]| updates.iter().for_each(|update| state.part.apply(*update));
-        let updates =
-            Aggregator::register_anonymous(job, aggregation, handlers, "updates", messages::aggregation(), apply)?;
+    fn register(handlers: &mut Handlers<State>) -> Result<Self, RegisterError> {
+        let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| state.defer(&[update]);
+        let updates = |state: &mut State, _: Address, (): (), updates: Payload<'_>| state.defer_message(updates);
         let report = |state: &mut State, _: Address, (): (), json: Payload<'_>| {
             state.reports.push(serde_json::from_slice(&json.to_vec()));
         };
         Ok(Self {
             update: handlers.one_way("update", update)?,
-            updates,
+            updates: handlers.one_way("updates", updates)?,
             report: handlers.one_way("report", report)?,
         })
     }
@@ -110,11 +108,9 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
     };
 
     let mut handlers = Handlers::new();
-    let job = Endpoint::builder(transport);
-    let mut aggregation = Aggregation::register(&mut handlers)?;
-    let protocol = Protocol::register(&job, &mut handlers, &mut aggregation)?;
-    let state = State { part, deferred: Deferred::default(), aggregation, reports: Vec::new() };
-    let mut endpoint = job.attach(handlers, state)?;
+    let protocol = Protocol::register(&mut handlers)?;
+    let state = State { part, deferred: Deferred::default(), reports: Vec::new() };
+    let mut endpoint = Endpoint::attach(transport, handlers, state)?;
     let segments = match in_segment {
         Some(_) => native_segments(&endpoint, options.variant)?,
         None => Vec::new(),
@@ -137,15 +133,12 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
         Variant::PutGet => shared::put_get(&shared, work)?,
         Variant::Direct => shared::direct(&shared, work),
     }
-    // An aggregator that is done has handled every update everywhere.
-    if options.variant != Variant::Medium {
-        endpoint.drain()?;
-        endpoint.barrier()?;
-        // Every update has arrived; after these and one more barrier, every update has been applied.
-        let state = endpoint.state_mut();
-        state.deferred.apply(&mut state.part);
-        endpoint.barrier()?;
-    }
+    endpoint.drain()?;
+    endpoint.barrier()?;
+    // Every update has arrived; after these and one more barrier, every update has been applied.
+    let state = endpoint.state_mut();
+    state.deferred.apply(&mut state.part);
+    endpoint.barrier()?;
     let seconds = (endpoint.now() - start).picos() as f64 / 1e12;
 
     let mut report = RankReport { rank, words, updates, seconds, ..RankReport::default() };

@@ -1,6 +1,7 @@
 //! A rank's part of the table, in memory of its own or in its segment, and the check of its final content.
 
 use super::hpcc::Distribution;
+use active_messages::shm::prefetch;
 use memmap2::MmapMut;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -126,38 +127,48 @@ impl<W: Words> Part<W> {
     }
 }
 
-/// Updates that came one by one and are applied many at a time: only then does the processor fetch several of
-/// their words at once, instead of waiting for each between two messages.
+/// Updates on their way into the table: each is applied once [`DEFERRED`] others have come behind it, and its word
+/// is fetched meanwhile.
 #[derive(Debug)]
 pub struct Deferred {
+    /// The latest updates; zeros, which change nothing, before there are as many.
     updates: [u64; DEFERRED],
-    count: usize,
+    oldest: usize,
 }
 
 /// How many updates wait at most. They count towards the look-ahead of this rank.
-pub const DEFERRED: usize = 256;
+pub const DEFERRED: usize = 128;
 
 impl Default for Deferred {
     fn default() -> Self {
-        Self { updates: [0; DEFERRED], count: 0 }
+        Self { updates: [0; DEFERRED], oldest: 0 }
     }
 }
 
 impl Deferred {
-    /// Takes in an update; returns whether they have to be applied now, before the next one.
+    /// Takes in updates, and applies as many of the oldest.
     #[inline(always)]
-    pub fn push(&mut self, update: u64) -> bool {
-        self.updates[self.count] = update;
-        self.count += 1;
-        self.count == DEFERRED
+    pub fn push(&mut self, updates: &[u64], part: &mut Part<&'static mut [u64]>) {
+        // All in variables of this function, so that no store to the table makes the compiler read them again.
+        let (words, mask, first, mut oldest) = (&mut *part.words, part.mask, part.first, self.oldest);
+        // As in `Part::apply`.
+        let index = |update: u64| (update & mask).wrapping_sub(first) as usize;
+        for update in updates {
+            if let Some(word) = words.get(index(*update)) {
+                prefetch(word);
+            }
+            let due = std::mem::replace(&mut self.updates[oldest], *update);
+            oldest = (oldest + 1) % DEFERRED;
+            if let Some(word) = words.get_mut(index(due)) {
+                *word ^= due;
+            }
+        }
+        self.oldest = oldest;
     }
 
     /// Applies all that wait, in the order in which they came.
-    pub fn apply<W: Words>(&mut self, part: &mut Part<W>) {
-        let count = std::mem::take(&mut self.count);
-        for update in &self.updates[..count] {
-            part.apply(*update);
-        }
+    pub fn apply(&mut self, part: &mut Part<&'static mut [u64]>) {
+        self.push(&[0; DEFERRED], part);
     }
 }
 
@@ -194,9 +205,7 @@ mod tests {
         let mut part = Part::new(allocate(256).expect("memory"), &distribution, 0);
         let mut deferred = Deferred::default();
         for update in Stream::new(5, 0..1000) {
-            if deferred.push(update) {
-                deferred.apply(&mut part);
-            }
+            deferred.push(&[update], &mut part);
         }
         deferred.apply(&mut part);
         deferred.apply(&mut part);
