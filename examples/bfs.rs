@@ -1,33 +1,28 @@
-//! Breadth-first search in a Kronecker graph (Graph500): search level by level, validation, traversed edges per
-//! second.
+//! Breadth-first search in a Kronecker graph (Graph500): level by level, each in the direction that looks at fewer
+//! edges; validation; traversed edges per second.
 //!
 //! `cargo run --release --example bfs -- --ranks 2 --scale 20 --beside`; `--help` lists the flags. `--beside` runs
-//! the sequential search of the same graph afterwards and prints both rates.
-//! A copy takes along `kronecker.rs` of `crates/lab/src/workload`, and `scramble` of the `mod.rs` there.
+//! a textbook's sequential search and one in either direction afterwards. A copy takes along `kronecker.rs` of
+//! `crates/lab/src/workload`, and `scramble` of the `mod.rs` there.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
 use active_messages::pgas::Team;
 use active_messages::pgas::collectives::Sum;
 use active_messages::pgas::prelude::*;
 use active_messages::prelude::*;
-use lab::workload::{Adjacency, Kronecker, NONE, Reached, Seen};
+use lab::workload::{Adjacency, Bits, Kronecker, NONE, Progress, Spread, Tree};
 
 struct Bfs {
     graph: Kronecker,
     roots: u64,
-    /// Whether one rank then searches alone, without messages.
     beside: bool,
     json: bool,
 }
 
 struct State {
     pgas: Pgas,
-    /// Edges of this rank's vertices: vertex `v` is vertex `v / ranks` of rank `v % ranks`.
     edges: Vec<[u32; 2]>,
-    reached: Vec<Reached>,
-    /// The level being searched, and the vertices that have been found for the next.
-    depth: u32,
-    found: Vec<u32>,
+    tree: Tree,
     errors: u64,
 }
 pgas_state!(State, pgas);
@@ -37,72 +32,83 @@ impl Program for Bfs {
         let mut handlers = Handlers::<State>::new();
         let mut pgas = Pgas::register(&mut handlers)?;
         let (me, ranks) = (rank.address().rank.0, rank.shape().ranks);
-        let (owner, local) =
-            (move |vertex: u32| Rank(vertex % ranks), move |vertex: u32| (vertex / ranks) as usize);
+        let places = Spread::new(self.graph.vertices(), ranks);
+        let (owner, local) = (move |place| Rank(places.owner(place)), move |place| places.local(place));
         let config = AggregatorConfig::new();
         let connect = move |state: &mut State, edges: &[[u32; 2]]| {
             state.edges.extend(edges.iter().map(|[from, to]| [local(*from) as u32, *to]));
         };
         let connect = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "connect", config, connect)?;
         let visit = move |state: &mut State, visits: &[[u32; 2]]| {
-            for [vertex, parent] in visits {
-                let reached = &mut state.reached[local(*vertex)];
-                if reached.level == NONE {
-                    *reached = Reached { level: state.depth + 1, parent: *parent };
-                    state.found.push(*vertex);
-                }
-            }
+            visits.iter().for_each(|[vertex, parent]| state.tree.visit(local(*vertex), *vertex, *parent));
         };
         let visit = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "visit", config, visit)?;
         let check = move |state: &mut State, edges: &[[u32; 3]]| {
-            let wrong = |[vertex, other, level]: &&[u32; 3]| !state.reached[local(*vertex)].allows(*other, *level);
+            let wrong = |[vertex, other, level]: &&[u32; 3]| !state.tree.of(local(*vertex)).allows(*other, *level);
             state.errors += edges.iter().filter(wrong).count() as u64;
         };
         let check = Aggregator::register_anonymous(&rank, &mut pgas, &mut handlers, "check", config, check)?;
 
         let own = (self.graph.vertices() - me).div_ceil(ranks) as usize;
-        let reached = vec![Reached::NOT; own];
-        let state = State { pgas, edges: Vec::new(), reached, depth: 0, found: Vec::new(), errors: 0 };
+        let state = State { pgas, edges: Vec::new(), tree: Tree::new(own), errors: 0 };
         let mut endpoint = rank.attach(handlers, state)?;
         let world = Team::world(&mut endpoint)?;
-        endpoint.push_all(connect, self.graph.edges(me, ranks).map(|edge| (owner(edge[0]), edge)))?;
+        let edges = self.graph.edges(me, ranks).map(|edge| edge.map(|vertex| places.place(vertex)));
+        endpoint.push_all(connect, edges.map(|edge| (owner(edge[0]), edge)))?;
         endpoint.done(connect)?;
         let edges = std::mem::take(&mut endpoint.state_mut().edges);
-        let adjacent = Adjacency::new(own, edges.into_iter());
+        let (adjacent, ends) = (Adjacency::new(own, edges.iter().copied()), edges.len() as u64);
+        let degree = |place| adjacent.of(local(place)).len() as u64;
+        let first = places.at(me, 0) as usize;
 
         let (mut time, mut traversed, mut candidates) = (Span::ZERO, 0, self.graph.candidates());
         for _ in 0..self.roots {
-            let (mut root, mut degree) = (0, 0);
-            while degree == 0 {
-                root = candidates.next().expect("there is no end of candidates");
-                let mine = if owner(root) == Rank(me) { adjacent.of(local(root)).len() } else { 0 };
-                degree = world.allreduce_one(&mut endpoint, mine as u64, Sum)?;
+            let (mut root, mut edges) = (0, 0);
+            while edges == 0 {
+                root = places.place(candidates.next().expect("there is no end of candidates"));
+                let here = if owner(root) == Rank(me) { degree(root) } else { 0 };
+                edges = world.allreduce_one(&mut endpoint, here, Sum)?;
             }
-            let (state, mut frontier, mut seen) =
-                (endpoint.state_mut(), Vec::new(), Seen::none(self.graph.vertices()));
-            state.depth = 0;
-            state.reached.fill(Reached::NOT);
-            if owner(root) == Rank(me) {
-                state.reached[local(root)] = Reached { level: 0, parent: root };
-                frontier.push(root);
-            }
+            // Who needs no visit from here, and the vertices of a level on all ranks.
+            let (mut seen, mut level) = (places.spread(me, adjacent.isolated()), Bits::none(places.all()));
+            let (mut left, mut upwards) = (ends, false);
+            let root = (owner(root) == Rank(me)).then(|| (local(root), root));
+            endpoint.state_mut().tree.restart(root);
             endpoint.barrier()?;
             let start = endpoint.now();
-            while world.allreduce_one(&mut endpoint, frontier.len() as u64, Sum)? > 0 {
-                // A vertex that this rank has seen before was visited then.
-                let visits = frontier.drain(..).flat_map(|vertex| {
-                    adjacent.of(local(vertex)).iter().map(move |to| (owner(*to), [*to, vertex]))
-                });
-                endpoint.push_all(visit, visits.filter(|(_, [to, _])| seen.insert(*to)))?;
-                endpoint.done(visit)?;
-                let state = endpoint.state_mut();
-                state.depth += 1;
-                frontier.append(&mut state.found);
+            loop {
+                let frontier = endpoint.state_mut().tree.next_level();
+                let edges = frontier.iter().map(|vertex| degree(*vertex)).sum();
+                left -= edges;
+                let mut sums = [frontier.len() as u64, edges, left];
+                world.allreduce(&mut endpoint, &mut sums, Sum)?;
+                if sums[0] == 0 {
+                    break;
+                }
+                upwards = Progress(sums).upwards(upwards, self.graph.vertices());
+                frontier.iter().for_each(|vertex| _ = seen.insert(*vertex as usize));
+                if upwards {
+                    let part = Bits::of(places.each(), frontier.iter().map(|vertex| local(*vertex)));
+                    world.allgather(&mut endpoint, part.words(), level.words_mut())?;
+                    seen.unite(&level);
+                    let tree = &mut endpoint.state_mut().tree;
+                    for (place, parent) in adjacent.upwards(&seen, first..first + own.next_multiple_of(64), &level)
+                    {
+                        tree.visit(local(place as u32), place as u32, parent);
+                    }
+                } else {
+                    // A vertex that this rank has seen before was visited then.
+                    let visits = frontier.into_iter().flat_map(|vertex| {
+                        adjacent.of(local(vertex)).iter().map(move |to| (owner(*to), [*to, vertex]))
+                    });
+                    endpoint.push_all(visit, visits.filter(|(_, [to, _])| seen.insert(*to as usize)))?;
+                    endpoint.done(visit)?;
+                }
             }
             time.0 += (endpoint.now() - start).picos();
             for index in 0..own {
-                let (vertex, edges) = (index as u32 * ranks + me, adjacent.of(index));
-                let found = endpoint.state().reached[index];
+                let (vertex, edges) = (places.at(me, index), adjacent.of(index));
+                let found = endpoint.state().tree.of(index);
                 traversed += if found.level == NONE { 0 } else { edges.len() as u64 };
                 endpoint.state_mut().errors += u64::from(!found.is_real(edges));
                 endpoint.push_all(check, edges.iter().map(|to| (owner(*to), [*to, vertex, found.level])))?;
@@ -115,35 +121,30 @@ impl Program for Bfs {
         if me != 0 {
             return Ok(());
         }
-        let report = self.report("bfs", ranks, time, sums[0] / 2, sums[1]);
+        let report = Report::new("bfs", ranks, time).work((sums[0] / 2) as f64, "TEPS").errors(sums[1]);
+        let report = report.with("scale", self.graph.scale).with("edge_factor", self.graph.edge_factor as f64);
+        let report = report.with("roots", self.roots as f64);
         if !self.beside {
             return report.print(self.json);
         }
-        let plain = self.graph.search_plainly(self.roots);
-        let rate = |edges: u64, time: Span| edges as f64 / (time.picos() as f64 * 1e-12);
-        let plain = rate(plain.traversed, plain.time.into());
-        report.with("plain", plain).with("ratio", rate(sums[0] / 2, time) / plain).print(self.json)
-    }
-}
-
-impl Bfs {
-    fn report(&self, name: &str, ranks: u32, time: Span, traversed: u64, errors: u64) -> Report {
-        let report = Report::new(name, ranks, time).work(traversed as f64, "TEPS").errors(errors);
-        let report = report.with("scale", self.graph.scale).with("edge_factor", self.graph.edge_factor as f64);
-        report.with("roots", self.roots as f64)
+        let alone = self.graph.search_alone(self.roots).map(|searches| searches.rate());
+        let rate = (sums[0] / 2) as f64 / (time.picos() as f64 * 1e-12);
+        let report = report.with("plain", alone[0]).with("ratio", rate / alone[0]);
+        report.with("either_way", alone[1]).with("either_way_ratio", rate / alone[1]).print(self.json)
     }
 }
 
 fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Breadth-first searches in a Kronecker graph, as Graph500 does.", Options::new());
     let scale = flags.value("--scale", "N", 16, "binary logarithm of the number of vertices");
-    let edge_factor = flags.value("--edge-factor", "N", 16, "edges for each vertex");
+    let edge_factor = flags.value("--edge-factor", "N", 16u64, "edges for each vertex");
     let roots = flags.value("--roots", "N", 4, "searches");
     let fits = (1..32).contains(&scale) && flags.ranks() <= 1 << scale.min(31);
     flags.require(fits, "--scale is from 1 to 31, with a vertex for each rank");
     flags.require(edge_factor > 0 && roots > 0, "--edge-factor and --roots are at least 1");
-    let beside = flags
-        .switch("--beside", "search sequentially, too, on one rank and without messages, and print the ratio");
-    let json = flags.json();
-    flags.run(Bfs { graph: Kronecker { scale, edge_factor }, roots, beside, json })
+    let bytes = edge_factor.saturating_mul(24 << scale.min(31)) / u64::from(flags.ranks().max(1));
+    flags.memory("--edge-factor", edge_factor, bytes);
+    let beside = flags.switch("--beside", "search on one rank without messages, too, and print the ratios");
+    let (json, graph) = (flags.json(), Kronecker { scale, edge_factor });
+    flags.run(Bfs { graph, roots, beside, json })
 }

@@ -129,6 +129,7 @@ fn main() -> std::process::ExitCode {
         log2 <= 31 && u64::from(flags.ranks()) <= rows,
         "--log2-rows is at most 31, with a row for each rank",
     );
+    flags.memory("--log2-rows", log2.into(), 56 * rows / u64::from(flags.ranks().max(1)));
     flags.require(2 * reach < rows, "--reach is less than half of the rows");
     let json = flags.json();
     flags.run(ConjugateGradient { rows, reach, json })

@@ -98,6 +98,8 @@ impl Program for HashTable {
 fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Inserts into a distributed hash table and looks up.", Options::new());
     let entries = flags.value("--entries", "N", 1u64 << 18, "entries that every rank inserts");
+    // Entries, and the room that their table keeps to grow.
+    flags.memory("--entries", entries, entries.saturating_mul(34));
     flags.require(entries <= 1 << 32, "--entries is at most 2^32");
     let json = flags.json();
     flags.run(HashTable { entries, json })

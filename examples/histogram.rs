@@ -75,7 +75,9 @@ fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Counts random numbers in a table that all ranks share.", Options::new());
     let bins = flags.value("--bins", "N", 1u64 << 20, "bins of every rank");
     let updates = flags.value("--updates", "N", 1u64 << 22, "updates that every rank makes");
-    flags.require((1..=1 << 32).contains(&bins), "--bins is 1 to 2^32, which take 32 GiB of every rank's memory");
+    // What is counted, and what it is checked against.
+    flags.memory("--bins", bins, bins.saturating_mul(16));
+    flags.require((1..=1 << 40).contains(&bins), "--bins is 1 to 2^40");
     flags.require(updates <= 1 << 40, "--updates is at most 2^40");
     let json = flags.json();
     flags.run(Histogram { bins, updates, json })

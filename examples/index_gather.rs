@@ -92,6 +92,8 @@ fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Reads random elements of an array that is spread over all ranks.", Options::new());
     let elements = flags.value("--elements", "N", 1u64 << 20, "elements of every rank");
     let reads = flags.value("--reads", "N", 1u64 << 21, "elements that every rank reads");
+    flags.memory("--elements", elements, elements.saturating_mul(8));
+    flags.memory("--reads", reads, reads.saturating_mul(8));
     flags.require(
         elements > 0 && elements.max(reads) <= 1 << 32,
         "--elements is from 1 to 2^32, and --reads at most 2^32",

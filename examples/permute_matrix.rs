@@ -139,6 +139,9 @@ fn main() -> std::process::ExitCode {
     let log2 = flags.value("--log2-rows", "N", 16u32, "binary logarithm of the number of rows and columns");
     let per_row = flags.value("--per-row", "N", 16u64, "entries of each row");
     flags.require((0..32).contains(&log2), "--log2-rows is at most 31");
+    // An entry is made, moved, and checked.
+    let entries = per_row.saturating_mul(1 << log2.min(31)) / u64::from(flags.ranks().max(1));
+    flags.memory("--per-row", per_row, entries.saturating_mul(36));
     let json = flags.json();
     flags.run(PermuteMatrix { rows: 1 << log2.min(31), per_row, json })
 }

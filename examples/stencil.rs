@@ -132,6 +132,9 @@ fn main() -> std::process::ExitCode {
         edge >= flags.ranks() as usize && edge <= 4096,
         "--edge is at most 4096, with a layer for each rank",
     );
+    // This state and the next, and two layers from each neighbour.
+    let layers = 2 * (edge as u64).div_ceil(flags.ranks().into()) + 8;
+    flags.memory("--edge", edge as u64, layers.saturating_mul(8).saturating_mul((edge as u64).saturating_pow(2)));
     flags.segment_bytes(16 + 32 * edge * edge);
     let json = flags.json();
     flags.run(Stencil { edge, steps, json })

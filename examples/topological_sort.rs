@@ -140,10 +140,10 @@ fn main() -> std::process::ExitCode {
     let mut flags = Flags::new("Sorts a distributed matrix topologically.", Options::new());
     let log2 = flags.value("--log2-rows", "N", 14u32, "binary logarithm of the number of rows");
     let per_row = flags.value("--per-row", "N", 8u64, "entries of each row before the diagonal, at most");
-    flags.require(
-        log2 < 32 && flags.ranks() <= 1 << log2.min(31),
-        "--log2-rows is at most 31, with a row for each rank",
-    );
+    let fits = log2 < 32 && flags.ranks() <= 1 << log2.min(31);
+    flags.require(fits, "--log2-rows is at most 31, with a row for each rank");
+    let (rows, ranks) = (1u64 << log2.min(31), u64::from(flags.ranks().max(1)));
+    flags.memory("--per-row", per_row, per_row.saturating_mul(4).saturating_add(56).saturating_mul(rows / ranks));
     let json = flags.json();
-    flags.run(TopologicalSort { matrix: Triangular { rows: 1 << log2.min(31), per_row }, json })
+    flags.run(TopologicalSort { matrix: Triangular { rows, per_row }, json })
 }

@@ -105,6 +105,8 @@ fn main() -> std::process::ExitCode {
         reach > 0 && vertices > 3 * reach && vertices <= 1 << 32,
         "--vertices is above three times --reach, and at most 2^32",
     );
+    let own = vertices / u64::from(flags.ranks().max(1));
+    flags.memory("--vertices", vertices, reach.saturating_mul(8).saturating_add(24).saturating_mul(own));
     let json = flags.json();
     flags.run(Triangles { vertices, reach, json })
 }

@@ -104,6 +104,25 @@ impl Flags {
         }
     }
 
+    /// Tells how many bytes every rank takes for the value of a flag. Where its ranks take more together than this
+    /// host has, the program does not run, and the error tells both. If a launcher has started the ranks, others
+    /// may be elsewhere, and one alone counts.
+    pub fn memory(&mut self, flag: &str, value: u64, bytes: u64) {
+        let ranks = if matches!(crate::launch::started_as(), Ok(Some(_))) { 1 } else { self.ranks() };
+        self.memory_of(flag, value, (ranks, bytes), memory_bytes());
+    }
+
+    fn memory_of(&mut self, flag: &str, value: u64, (ranks, bytes): (u32, u64), host: Option<u64>) {
+        let fits = |host: u64| bytes.checked_mul(ranks.into()).is_some_and(|all| all <= host);
+        let Some(host) = host.filter(|host| !fits(*host)) else { return };
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        let (takes, has) = (gib(bytes), gib(host));
+        self.wrong.get_or_insert(format!(
+            "{flag} {value} takes {takes:.1} GiB of memory of each of {ranks} rank(s), and this host has \
+             {has:.1} GiB"
+        ));
+    }
+
     /// Whether one JSON object is wanted; see [`Report`](super::Report).
     pub fn json(&self) -> bool {
         self.json
@@ -157,6 +176,13 @@ impl Flags {
     }
 }
 
+/// The memory of this host, if the system tells.
+fn memory_bytes() -> Option<u64> {
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().trim_end_matches("kB").trim_end().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,6 +216,15 @@ mod tests {
             assert_eq!(flags.value("--size", "N", 5u64, ""), 5);
             assert!(flags.fault().is_some_and(|fault| fault.contains(part)), "{args:?}: {:?}", flags.fault());
         }
+        let mut large = flags(&["--ranks", "3"]);
+        large.memory_of("--size", 1000, (3, 8000), Some(24_000));
+        large.memory_of("--size", u64::MAX, (3, u64::MAX), None);
+        assert_eq!(large.fault(), None);
+        large.memory_of("--size", 1 << 40, (3, 8 << 40), Some(24 << 30));
+        let fault =
+            "--size 1099511627776 takes 8192.0 GiB of memory of each of 3 rank(s), and this host has 24.0 GiB";
+        assert_eq!(large.fault().as_deref(), Some(fault));
+        assert!(memory_bytes().is_none_or(|bytes| bytes > 1 << 20));
         let mut flags = flags(&[]);
         flags.require(false, "the size is a power of two");
         assert_eq!(flags.fault().as_deref(), Some("the size is a power of two"));

@@ -4,7 +4,7 @@
 mod kronecker;
 mod triangular;
 
-pub use kronecker::{Adjacency, Kronecker, NONE, PlainSearches, Reached, Seen};
+pub use kronecker::{Adjacency, Bits, Kronecker, NONE, Progress, Reached, Searches, Spread, Tree};
 pub use triangular::Triangular;
 
 /// A well mixed number for each number (splitmix64's finalizer; Steele, Lea and Flood, 2014).
