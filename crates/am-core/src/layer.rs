@@ -89,6 +89,7 @@ use crate::error::{RegisterError, Rejected, SendError};
 use crate::handlers::{Handlers, LayerBit, Mark, Reply, ReplyRange, Request, RequestRange};
 use crate::outcome::{HandlerOutcome, HandlerResult};
 use crate::payload::Payload;
+use crate::segment::SegmentError;
 use crate::time::Instant;
 use crate::token::{Message, PendingReply, Token};
 use crate::transport::{Body, Category, Completion, Lane, Lent, LentFault, Limits, PeerStatus, Resource};
@@ -512,6 +513,19 @@ impl<'a> Outbox<'a> {
     ) -> Result<(), LentFault> {
         let peer = self.sender.shape.peer(of.address()).ok_or(LentFault::Refused)?;
         self.link.read_lent_of(peer, lent, at, out)
+    }
+
+    /// Copies from byte `offset` of a rank's segment where this process sees it as memory, as
+    /// [`Endpoint::mapped_segment`](crate::Endpoint::mapped_segment) gives it: the own one, or a peer's on the same
+    /// host. `None` where it does not, and nothing was copied. Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
+    pub fn read_segment(&self, rank: Rank, offset: u64, out: &mut [u8]) -> Option<Result<(), SegmentError>> {
+        if rank.0 >= self.ranks() {
+            return None;
+        }
+        self.link.read_mapped(rank, rank == self.rank(), offset, out)
     }
 
     fn try_send<A: Arguments>(

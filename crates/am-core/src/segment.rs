@@ -176,6 +176,9 @@ fn store_part(word: &AtomicU64, skew: usize, bytes: &[u8]) {
         .expect("the update never declines");
 }
 
+/// Bytes that [`Segment::copy_to`] copies at once.
+const PIECE: usize = 8 << 10;
+
 /// An access outside a segment, or to a word that is not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -302,6 +305,29 @@ impl<M: Memory> Segment<M> {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
         let at = self.range(offset, out.len())?;
         self.memory.load(at, out);
+        Ok(())
+    }
+
+    /// Copies `len` bytes at `offset` into another segment, to byte `at` of it. Not atomic as a whole; where both
+    /// ranges overlap in the same memory, what is there afterwards is not specified.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; nothing is written then.
+    pub fn copy_to<N: Memory>(
+        &self,
+        offset: u64,
+        to: &Segment<N>,
+        at: u64,
+        len: usize,
+    ) -> Result<(), SegmentError> {
+        let (from, to_at) = (self.range(offset, len)?, to.range(at, len)?);
+        // Through memory that stays in the processor's first cache.
+        let mut piece = [0; PIECE];
+        for start in (0..len).step_by(PIECE) {
+            let piece = &mut piece[..(len - start).min(PIECE)];
+            self.memory.load(from + start, piece);
+            to.memory.store(to_at + start, piece);
+        }
         Ok(())
     }
 

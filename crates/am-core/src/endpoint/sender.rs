@@ -7,6 +7,7 @@ use crate::address::{Address, Peer, Rank, Shape};
 use crate::arguments::{Arguments, encode};
 use crate::error::{PollError, Rejected, ReplyError, SendError};
 use crate::handlers::{Directory, Reply, Request, bound_of};
+use crate::segment::SegmentError;
 use crate::stats::Statistics;
 use crate::supervision;
 use crate::time::Instant;
@@ -29,6 +30,7 @@ pub(crate) trait Link {
     fn wake(&mut self, peer: Peer);
     fn losses_so_far(&self) -> u32;
     fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
+    fn read_mapped(&self, rank: Rank, own: bool, offset: u64, out: &mut [u8]) -> Option<Result<(), SegmentError>>;
 }
 
 impl<T: Transport> Link for T {
@@ -79,6 +81,11 @@ impl<T: Transport> Link for T {
 
     fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
         self.read_lent(peer, lent, at, out)
+    }
+
+    fn read_mapped(&self, rank: Rank, own: bool, offset: u64, out: &mut [u8]) -> Option<Result<(), SegmentError>> {
+        let segment = if own { Some(self.segment()) } else { self.remote_segment(rank) };
+        segment.map(|segment| segment.read(offset, out))
     }
 }
 
