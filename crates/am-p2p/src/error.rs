@@ -120,6 +120,23 @@ pub enum MessageError {
         /// The receive's type.
         expected: ElementType,
     },
+    /// Memory of the segment that a message is sent from or received to is not in this rank's segment.
+    #[error(
+        "{bytes} bytes at offset {offset} of rank {rank}'s segment are not in this rank's, rank {me}'s, of \
+         {segment} bytes"
+    )]
+    Place {
+        /// Whose segment was named.
+        rank: Rank,
+        /// The byte offset in it.
+        offset: u64,
+        /// Bytes from there on.
+        bytes: u64,
+        /// This rank.
+        me: Rank,
+        /// Bytes of its segment.
+        segment: u64,
+    },
     /// The communicator has no such member.
     #[error("no rank {member} in a communicator of {size} (from 0)")]
     NoSuchMember {
@@ -262,6 +279,10 @@ impl MessageError {
     pub(crate) fn gone(rank: u32, tag: u32, cause: Option<LossCause>) -> Self {
         let (rank, tag) = (Rank(rank), AskedTag::of(tag));
         cause.map_or(Self::Finished { rank, tag }, |cause| Self::Lost { rank, tag, cause })
+    }
+
+    pub(crate) fn freed(tag: u32) -> Self {
+        Self::Freed { tag: AskedTag::of(tag) }
     }
 
     /// Of a failure with a message from or to a rank.

@@ -4,10 +4,13 @@
 use crate::communicator::Communicator;
 use crate::config::{Counts, MessageConfig};
 use crate::error::MessageError;
-use crate::machine::{Block, Control, Credit, Envelope, Machine, Part, Read, Unsent, Wire, Word};
+use crate::machine::{
+    Block, Control, Credit, Envelope, Keep, Machine, Part, Read, Source, Stored, Unsent, Wire, Word,
+};
+use crate::segment;
 use am_core::layer::{Outbox, Progress};
 use am_core::slab::Key;
-use am_core::transport::{Lent, LentFault};
+use am_core::transport::LentFault;
 use am_core::{
     Address, Category, Endpoint, Handlers, HasLayer, Lane, PeerStatus, PollError, Rank, RegisterError, Reply,
     ReplyError, Request, SendError, Transport, WaitError, WaitReason, Words,
@@ -52,6 +55,10 @@ pub(crate) enum DroppedHandle {
     Lent(Key, Vec<u8>),
     Receive(Key),
     Aside(Key),
+    /// A send from memory of the segment, and its owner.
+    Placed(Key, Keep),
+    /// A receive to memory of the segment, and its owner.
+    Landing(Key, Keep),
 }
 
 /// Requests whose handles were dropped, until the layer takes note.
@@ -94,6 +101,11 @@ pub struct Messages {
     pub(crate) endpoint: Option<u16>,
     /// Keeps the memory that messages are written to.
     staging: Option<LocalArray<u8>>,
+    /// The proof of what a blocking call lends of the segment, and how many calls have.
+    pub(crate) proof: Option<LocalArray<u64>>,
+    pub(crate) tickets: u32,
+    /// A part of a message of the segment that is answered with.
+    scratch: Vec<u8>,
     losses_seen: u32,
     /// Lost ranks that receives from any source do not fail for.
     pub(crate) acknowledged: Vec<Rank>,
@@ -168,11 +180,17 @@ impl Messages {
         })?;
         let read = layer.request_largest("read", move |messages: &mut Self, token, words: [u32; 9], _| {
             let read = Read::decode(words);
-            let Some(bytes) = messages.machine.read(token.source().rank.0, read.send, read.at, read.len) else {
-                messages.machine.counts.ignored += 1;
-                return;
+            let Self { machine, scratch, .. } = messages;
+            let answered = match machine.read(token.source().rank.0, read.send, read.at, read.len) {
+                None => Err(false),
+                Some(Stored::Here(bytes)) => answer_read(token, answer, &read, bytes),
+                Some(Stored::Placed(at)) => {
+                    scratch.resize(read.len as usize, 0);
+                    let copied = token.segment().read(at, scratch).is_ok();
+                    if copied { answer_read(token, answer, &read, scratch) } else { Err(false) }
+                }
             };
-            if answer_read(token, answer, &read, bytes) == Err(false) {
+            if answered == Err(false) {
                 messages.machine.counts.ignored += 1;
             }
         })?;
@@ -198,6 +216,9 @@ impl Messages {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             endpoint: None,
             staging: None,
+            proof: None,
+            tickets: 0,
+            scratch: Vec::new(),
             losses_seen: 0,
             acknowledged: Vec::new(),
             spare: Vec::new(),
@@ -262,6 +283,8 @@ impl Messages {
                 }
                 DroppedHandle::Receive(key) => self.machine.drop_receive(key),
                 DroppedHandle::Aside(key) => self.machine.drop_aside(key),
+                DroppedHandle::Placed(key, keep) => self.machine.keep_send(key, keep),
+                DroppedHandle::Landing(key, keep) => self.machine.keep_receive(key, keep),
             }
         }
     }
@@ -347,8 +370,20 @@ impl Wire for OutboxWire<'_, '_> {
         self.outbox.try_request(self.address(to), self.requests.read, read.encode()).map_err(unsent)
     }
 
-    fn read_lent(&mut self, from: u32, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        self.outbox.read_lent(self.address(from), lent, at, out)
+    fn read_lent(&mut self, from: u32, lent: &Source, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        match lent {
+            Source::Process(lent) => self.outbox.read_lent(self.address(from), lent, at, out),
+            Source::Segment(lent) => {
+                let read = |offset, out: &mut [u8]| self.outbox.read_segment(Rank(from), offset, out);
+                segment::read_proven(lent, at, out, read)
+            }
+        }
+    }
+
+    fn read_own(&mut self, at: u64, out: &mut [u8]) {
+        let me = self.outbox.rank();
+        let read = self.outbox.read_segment(me, at, out).expect("a rank sees its own segment");
+        read.expect("messages are sent from inside the segment");
     }
 
     fn longest_part(&self, to: u32, placed: bool) -> u64 {
@@ -418,12 +453,14 @@ pub(crate) fn set_up<T: Transport, S: HasLayer<Messages> + HasLayer<SegmentAlloc
             Err(_) => None,
         };
     }
+    // Without it, blocking calls lend nothing of the segment.
+    let proof = if me.endpoint == 0 { endpoint.allocate_local::<u64>(1).ok() } else { None };
     let (medium, ordered) = medium(endpoint);
     let ranks = endpoint.ranks();
     let block = staging.as_ref().map(|array| Block { offset: array.slice().offset(), len: array.slice().len() });
     let layer = endpoint.layer_mut::<Messages>();
     layer.machine.set_up(ranks, medium, ordered, block);
-    (layer.staging, layer.endpoint) = (staging, Some(me.endpoint));
+    (layer.staging, layer.proof, layer.endpoint) = (staging, proof, Some(me.endpoint));
 }
 
 /// Ends what is under way with ranks that are newly lost, after what they sent before has been looked at.

@@ -9,6 +9,7 @@
 //! | [`Communicator`] | making and ending communicators; sending and receiving, probes, sections, persistent requests |
 //! | [`collectives`] | collective operations as messages |
 //! | [`request`](mod@request) | messages under way, waited for alone and together |
+//! | [`segment`](mod@segment) | messages from memory of segments and into it, with fewer copies |
 //! | [`Messages`], [`MessageConfig`] | the layer, and how long messages travel ([`Protocol`]) |
 //! | [`MessageError`] | what can go wrong, with rank, tag and sizes |
 //! | [`mpi`] | the shape that users of rsmpi know, and a table "rsmpi -> here" |
@@ -95,8 +96,9 @@ mod persistent;
 mod probe;
 pub mod request;
 mod sections;
+pub mod segment;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(feature = "serde")]
 mod values;
 
@@ -105,9 +107,10 @@ pub use config::{Counts, MessageConfig, Protocol};
 pub use error::{AskedTag, MessageError};
 pub use kind::ElementType;
 pub use layer::Messages;
-pub use persistent::{PersistentReceive, PersistentSend};
+pub use persistent::{PersistentReceive, PersistentSegmentReceive, PersistentSegmentSend, PersistentSend};
 pub use probe::Message;
 pub use request::{Pending, ReceiveRequest, SendRequest};
+pub use segment::{SegmentMemory, SegmentReceive, SegmentSend};
 
 use am_core::{Handlers, HasLayer, RegisterError};
 use am_pgas::layers::{Aggregation, Collectives, OneSided};

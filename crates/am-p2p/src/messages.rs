@@ -5,8 +5,8 @@ use crate::error::{AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{
-    ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Taken, Word, place_of, values_in,
-    zeroes,
+    ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Source as Lies, Taken, Word,
+    place_of, values_in, zeroes,
 };
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
@@ -143,8 +143,8 @@ impl Communicator {
             return Ok(Begun::UnderWay(machine.begin(to.0, envelope, mode, bytes.to_vec()), None));
         }
         let loan = machine.lend(to.0, bytes);
-        let lent = loan.as_ref().map(Loan::lent);
-        Ok(Begun::UnderWay(machine.begin_lent(to.0, envelope, mode, bytes.len() as u64, lent), loan))
+        let key = machine.begin_lent(to.0, envelope, mode, bytes.len() as u64, loan.as_ref());
+        Ok(Begun::UnderWay(key, loan))
     }
 
     /// Finds out whether memory of a peer can be read, if that is not known yet: all have joined by now, so that
@@ -171,7 +171,11 @@ impl Communicator {
         let Some(len) = usize::try_from(len).ok().filter(|len| *len <= out.len()) else { return false };
         machine.begin_reading(key);
         let (end, peer) = (len.min(*at + PIECE), Address { rank: Rank(from), endpoint: number });
-        match endpoint.read_lent(peer, &lent, *at as u64, &mut out[*at..end]) {
+        let read = match &lent {
+            Lies::Process(lent) => endpoint.read_lent(peer, lent, *at as u64, &mut out[*at..end]),
+            Lies::Segment(lent) => Self::read_segment(endpoint, from, lent, *at as u64, &mut out[*at..end]),
+        };
+        match read {
             Ok(()) => *at = end,
             Err(fault) => {
                 *at = 0;
@@ -183,6 +187,16 @@ impl Communicator {
             endpoint.layer_mut::<Messages>().machine.part_read = true;
             return false;
         }
+        Self::tell_read(endpoint, key, peer);
+        true
+    }
+
+    /// Tells the sender of a message that it has been read.
+    pub(crate) fn tell_read<T: Transport, S: HasLayer<Messages>>(
+        endpoint: &mut Endpoint<T, S>,
+        key: Key,
+        peer: Address,
+    ) {
         let layer = endpoint.layer_unscheduled::<Messages>();
         let (handler, ack) = (layer.requests.control(), layer.machine.has_read(key));
         if let Some((to, control, credit)) = ack {
@@ -192,7 +206,6 @@ impl Communicator {
         } else {
             endpoint.layer_mut::<Messages>();
         }
-        true
     }
 
     /// Writes a message whose bytes are lent, as far as there is room.

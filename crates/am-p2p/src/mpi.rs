@@ -27,6 +27,7 @@
 //! | `matched_receive_vec`, `matched_receive_into`, `immediate_matched_receive_into` | the same | [`Message`](crate::Message) |
 //! | `immediate_.._with_tag`, `send_receive_.._with_tags` | not there: use what stands to the right | with tags |
 //! | `send_receive`, `send_receive_into`, `send_receive_replace_into` | in [`point_to_point`] | the same |
+//! | memory of `MPI_Alloc_mem` and of windows | not there: use what stands to the right | [`segment`](crate::segment): `send_segment`, `receive_segment` |
 //! | `Equivalence`, `Buffer`, user datatypes | [`Buffer`]: plain values and slices | sections; values of serde |
 //! | `status.source_rank()`, `tag()`, `count()` | `i32` | the same |
 

@@ -3,8 +3,10 @@
 use crate::communicator::{Communicator, Source, Status, Tag};
 use crate::error::MessageError;
 use crate::request::{Pending, ReceiveRequest, SendRequest, test_all};
+use crate::segment::{SegmentMemory, SegmentReceive, SegmentSend, place};
 use am_core::{Endpoint, HasLayer, Transport};
 use am_pgas::pointer::Element;
+use std::sync::Arc;
 
 /// A message that is sent over and over. It owns its values, which can be changed between two sends.
 #[derive(Debug)]
@@ -161,6 +163,192 @@ impl<V: Element> PersistentReceive<V> {
     ) -> Result<bool, MessageError> {
         let Some(request) = self.request.take() else { return Ok(true) };
         self.request = request.cancel(endpoint)?;
+        Ok(self.request.is_none())
+    }
+
+    /// The receive that was begun, for [`wait_any`](crate::request::wait_any) and the like.
+    pub fn request(&self) -> Option<&dyn Pending> {
+        self.request.as_ref().map(|request| request as &dyn Pending)
+    }
+}
+
+/// A message that is sent over and over from memory of the segment.
+#[derive(Debug)]
+pub struct PersistentSegmentSend<A: Send + Sync + 'static> {
+    communicator: Communicator,
+    to: u32,
+    tag: i32,
+    memory: Arc<A>,
+    request: Option<SegmentSend<Arc<A>>>,
+}
+
+/// A message that is received over and over to memory of the segment.
+#[derive(Debug)]
+pub struct PersistentSegmentReceive<A: Send + Sync + 'static> {
+    communicator: Communicator,
+    source: Source,
+    tag: Tag,
+    memory: Arc<A>,
+    request: Option<SegmentReceive<Arc<A>>>,
+}
+
+impl Communicator {
+    /// A message for a member that [`PersistentSegmentSend::start`] sends from memory of this rank's segment.
+    /// Allocates.
+    ///
+    /// # Errors
+    /// A member or tag that there is not; memory that is not in this rank's segment.
+    pub fn send_segment_init<T: Transport, S, A: SegmentMemory + Send + Sync + 'static>(
+        &self,
+        endpoint: &Endpoint<T, S>,
+        to: u32,
+        tag: i32,
+        memory: A,
+    ) -> Result<PersistentSegmentSend<A>, MessageError> {
+        self.member(to)?;
+        Self::tag(tag)?;
+        place(endpoint, &memory)?;
+        Ok(PersistentSegmentSend { communicator: self.clone(), to, tag, memory: Arc::new(memory), request: None })
+    }
+
+    /// A message that [`PersistentSegmentReceive::start`] begins to receive to memory of this rank's segment.
+    /// Allocates.
+    ///
+    /// # Errors
+    /// A member or tag that there is not; memory that is not in this rank's segment.
+    pub fn receive_segment_init<T: Transport, S, A: SegmentMemory + Send + Sync + 'static>(
+        &self,
+        endpoint: &Endpoint<T, S>,
+        source: impl Into<Source>,
+        tag: impl Into<Tag>,
+        memory: A,
+    ) -> Result<PersistentSegmentReceive<A>, MessageError> {
+        let (source, tag) = (source.into(), tag.into());
+        self.selector(source, tag)?;
+        place(endpoint, &memory)?;
+        let (communicator, memory) = (self.clone(), Arc::new(memory));
+        Ok(PersistentSegmentReceive { communicator, source, tag, memory, request: None })
+    }
+}
+
+impl<A: SegmentMemory + Send + Sync + 'static> PersistentSegmentSend<A> {
+    /// The memory, whose values are to stay as they are between [`start`](Self::start) and the end of the message.
+    pub fn memory(&self) -> &A {
+        &self.memory
+    }
+
+    /// Sends the values as they are now, after waiting for those that were sent before.
+    ///
+    /// # Errors
+    /// As [`Communicator::immediate_send_segment`], and [`SegmentSend::wait`] of the send before.
+    pub fn start<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), MessageError> {
+        self.wait(endpoint)?;
+        let memory = Arc::clone(&self.memory);
+        self.request = Some(self.communicator.immediate_send_segment(endpoint, self.to, self.tag, memory)?);
+        Ok(())
+    }
+
+    /// Waits until the values have been sent that were last, if any were. Blocks.
+    ///
+    /// # Errors
+    /// As [`SegmentSend::wait`].
+    pub fn wait<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), MessageError> {
+        self.request.take().map_or(Ok(()), |request| request.wait(endpoint).map(drop))
+    }
+
+    /// Whether the values have been sent that were last. Does not block.
+    ///
+    /// # Errors
+    /// As [`SegmentSend::wait`].
+    pub fn test<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<bool, MessageError> {
+        let Some(request) = self.request.take() else { return Ok(true) };
+        match request.test(endpoint) {
+            Ok(sent) => sent.map(|_| true),
+            Err(again) => {
+                self.request = Some(again);
+                Ok(false)
+            }
+        }
+    }
+
+    /// The send that was begun, for [`wait_any`](crate::request::wait_any) and the like.
+    pub fn request(&self) -> Option<&dyn Pending> {
+        self.request.as_ref().map(|request| request as &dyn Pending)
+    }
+}
+
+impl<A: SegmentMemory + Send + Sync + 'static> PersistentSegmentReceive<A> {
+    /// The memory, which changes between [`start`](Self::start) and the end of the message.
+    pub fn memory(&self) -> &A {
+        &self.memory
+    }
+
+    /// Begins to receive; nothing if that has begun.
+    ///
+    /// # Errors
+    /// As [`Communicator::immediate_receive_segment`].
+    pub fn start<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), MessageError> {
+        if self.request.is_none() {
+            let memory = Arc::clone(&self.memory);
+            let receive = self.communicator.immediate_receive_segment(endpoint, self.source, self.tag, memory)?;
+            self.request = Some(receive);
+        }
+        Ok(())
+    }
+
+    /// Waits for the message that was begun to be received; `None` if none was. Blocks.
+    ///
+    /// # Errors
+    /// As [`SegmentReceive::wait`]; the receive is over, also after a time-out.
+    pub fn wait<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Option<Status>, MessageError> {
+        let Some(request) = self.request.take() else { return Ok(None) };
+        request.wait(endpoint).map(|(_, status)| Some(status))
+    }
+
+    /// What has come since the receive was begun; `None` if nothing has, or none was begun. Does not block.
+    ///
+    /// # Errors
+    /// As [`SegmentReceive::wait`].
+    pub fn test<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<Option<Status>, MessageError> {
+        let Some(request) = self.request.take() else { return Ok(None) };
+        match request.test(endpoint) {
+            Ok(received) => received.map(|(_, status)| Some(status)),
+            Err(again) => {
+                self.request = Some(again);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Cancels the receive that was begun, if it has met no message: whether it is cancelled. If it is not, it is
+    /// to be waited for. Blocks as [`SegmentReceive::cancel`] does.
+    ///
+    /// # Errors
+    /// As [`SegmentReceive::cancel`].
+    pub fn cancel<T: Transport, S: HasLayer<crate::Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<bool, MessageError> {
+        let Some(request) = self.request.take() else { return Ok(true) };
+        self.request = request.cancel(endpoint)?.err();
         Ok(self.request.is_none())
     }
 

@@ -6,6 +6,7 @@ use crate::kind::ElementType;
 use crate::layer::{self, Awaited, DroppedHandle, Messages};
 use crate::machine::{ANY, Selector};
 use crate::request::ReceiveRequest;
+use crate::segment::{self, SegmentMemory, SegmentReceive};
 use am_core::slab::Key;
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Transport, WaitError};
@@ -46,6 +47,7 @@ impl Message {
         endpoint: &mut Endpoint<T, S>,
         kind: ElementType,
         capacity: u64,
+        own: Option<u64>,
     ) -> Result<(Key, Selector), MessageError> {
         self.communicator.check_endpoint(endpoint)?;
         let tag = self.status.tag as u32;
@@ -53,7 +55,7 @@ impl Message {
         let selector = Selector { context: self.communicator.shared.context, source, tag };
         let aside = self.key.take().expect("a message is received once");
         let machine = &mut endpoint.layer_mut::<Messages>().machine;
-        match machine.receive_aside(aside, kind.number(), capacity) {
+        match machine.receive_aside(aside, kind.number(), capacity, own) {
             Some(key) => Ok((key, selector)),
             None => Err(machine.why_gone(source, tag)),
         }
@@ -70,7 +72,7 @@ impl Message {
         most: usize,
     ) -> Result<ReceiveRequest<V>, MessageError> {
         let capacity = (most as u64).saturating_mul(size_of::<V>() as u64);
-        let (key, selector) = self.begin(endpoint, ElementType::of::<V>(), capacity)?;
+        let (key, selector) = self.begin(endpoint, ElementType::of::<V>(), capacity, None)?;
         Ok(ReceiveRequest::new(self.communicator.clone(), selector, key, capacity))
     }
 
@@ -83,7 +85,7 @@ impl Message {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(Vec<V>, Status), MessageError> {
         let kind = ElementType::of::<V>();
-        let (key, selector) = self.begin(endpoint, kind, u64::MAX)?;
+        let (key, selector) = self.begin(endpoint, kind, u64::MAX, None)?;
         let values = self.communicator.finish_values(endpoint, selector, key, (kind, u64::MAX));
         values.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))
     }
@@ -98,8 +100,24 @@ impl Message {
         values: &mut [V],
     ) -> Result<Status, MessageError> {
         let (kind, out) = (ElementType::of::<V>(), values.as_mut_bytes());
-        let (key, selector) = self.begin(endpoint, kind, out.len() as u64)?;
+        let (key, selector) = self.begin(endpoint, kind, out.len() as u64, None)?;
         self.communicator.finish_into(endpoint, selector, key, kind, out, 0)
+    }
+}
+
+impl Message {
+    /// Receives the message to memory in this rank's segment. Blocks while its bytes come.
+    ///
+    /// # Errors
+    /// As [`Communicator::receive_segment`]; where the memory is not right, the message is let go.
+    pub fn receive_segment<T: Transport, S: HasLayer<Messages>, A: SegmentMemory + Send + 'static>(
+        mut self,
+        endpoint: &mut Endpoint<T, S>,
+        memory: A,
+    ) -> Result<(A, Status), MessageError> {
+        let (kind, bytes) = (ElementType::of::<A::Value>(), segment::place(endpoint, &memory)?);
+        let (key, selector) = self.begin(endpoint, kind, bytes.len, Some(bytes.at))?;
+        SegmentReceive::made(self.communicator.clone(), selector, key, bytes, memory).wait(endpoint)
     }
 }
 

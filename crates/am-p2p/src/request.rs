@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-mod sealed {
+pub(crate) mod sealed {
     use super::Messages;
 
     pub trait Sealed {
@@ -37,7 +37,7 @@ pub trait Pending: sealed::Sealed {}
 #[must_use = "whether a message was sent is known by waiting for it"]
 pub struct SendRequest {
     /// The message while it is under way, and where the request goes if it is dropped meanwhile.
-    under_way: Option<(Key, Arc<Dropped>)>,
+    pub(crate) under_way: Option<(Key, Arc<Dropped>)>,
     outgoing: Outgoing,
     len: u64,
     layer: u64,
@@ -119,9 +119,28 @@ impl SendRequest {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
+        self.wait_sent(endpoint)
+    }
+
+    pub(crate) fn wait_sent<T: Transport, S: HasLayer<Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Result<(), MessageError> {
         check(endpoint, self.layer)?;
         let to = self.outgoing.to;
         layer::wait(endpoint, Awaited::One(to), |endpoint| Ok(self.outcome(endpoint)))?
+    }
+
+    /// What the message has come to, after serving what has arrived; `None` while it is under way.
+    pub(crate) fn test_sent<T: Transport, S: HasLayer<Messages>>(
+        &mut self,
+        endpoint: &mut Endpoint<T, S>,
+    ) -> Option<Result<(), MessageError>> {
+        if let Err(error) = check(endpoint, self.layer) {
+            return Some(Err(error));
+        }
+        serve_for(endpoint, &[self]);
+        self.outcome(endpoint)
     }
 
     /// Serves what has arrived; what the message has come to, or the request if it is still under way. Does not
@@ -133,11 +152,7 @@ impl SendRequest {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Result<(), MessageError>, Self> {
-        if let Err(error) = check(endpoint, self.layer) {
-            return Ok(Err(error));
-        }
-        serve_for(endpoint, &[&self]);
-        self.outcome(endpoint).ok_or(self)
+        self.test_sent(endpoint).ok_or(self)
     }
 }
 
@@ -338,24 +353,35 @@ impl<V: Element> ReceiveRequest<V> {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<Option<Self>, MessageError> {
         check(endpoint, self.handle().shared.layer)?;
-        let key = self.key();
-        endpoint.layer_mut::<Messages>().machine.cancel(key);
-        if self.selector.source != ANY {
-            layer::wait(endpoint, Awaited::One(Rank(self.selector.source)), |endpoint| {
-                Ok((!endpoint.layer_unscheduled::<Messages>().machine.is_cancelling(key)).then_some(()))
-            })?;
-        }
-        let layer = endpoint.layer_unscheduled::<Messages>();
-        if !layer.machine.is_cancelled(key) {
+        if !cancel(endpoint, self.key(), self.selector)? {
             return Ok(Some(self));
         }
         self.key = None;
-        layer.machine.drop_receive(key);
         Ok(None)
     }
 }
 
-fn check<T: Transport, S: HasLayer<Messages>>(
+/// Cancels a receive, which goes; false, and it stays, if it has met a message.
+pub(crate) fn cancel<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    key: Key,
+    selector: Selector,
+) -> Result<bool, MessageError> {
+    endpoint.layer_mut::<Messages>().machine.cancel(key);
+    if selector.source != ANY {
+        layer::wait(endpoint, Awaited::One(Rank(selector.source)), |endpoint| {
+            Ok((!endpoint.layer_unscheduled::<Messages>().machine.is_cancelling(key)).then_some(()))
+        })?;
+    }
+    let layer = endpoint.layer_unscheduled::<Messages>();
+    if !layer.machine.is_cancelled(key) {
+        return Ok(false);
+    }
+    layer.machine.drop_receive(key);
+    Ok(true)
+}
+
+pub(crate) fn check<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     layer: u64,
 ) -> Result<(), MessageError> {
@@ -364,7 +390,7 @@ fn check<T: Transport, S: HasLayer<Messages>>(
 
 /// Whether waiting for a request returns at once; where `look` is set, also since nobody is left who could send
 /// it.
-fn over<T: Transport, S: HasLayer<Messages>>(
+pub(crate) fn over<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     request: &dyn Pending,
     look: bool,
@@ -396,7 +422,10 @@ fn awaited(requests: &[&dyn Pending]) -> Vec<Rank> {
 
 /// Serves what has arrived, once, for some requests. What handlers and layers fail with is left for the program's
 /// next poll.
-fn serve_for<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, requests: &[&dyn Pending]) {
+pub(crate) fn serve_for<T: Transport, S: HasLayer<Messages>>(
+    endpoint: &mut Endpoint<T, S>,
+    requests: &[&dyn Pending],
+) {
     let served = match requests {
         [request] if request.peer().is_some() => {
             layer::serve(endpoint, Awaited::One(request.peer().expect("it was just there")))

@@ -1,14 +1,14 @@
 //! Item 23, two-sided messages: rounds of random messages whose receives are posted before or after they come,
-//! with and without wildcards, probed or not. No two messages that a receive could get overtake each other.
+//! with and without wildcards, probed or not, from memory of segments and into it. No two messages that a receive could get overtake each other.
 
+use super::message_memory::{Receiving, Sending, receive_aside};
 use super::partner;
 use crate::random::{Random, mix, pattern};
 use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::{Endpoint, Handlers, Rank, Transport};
 use am_p2p::request::wait_all;
 use am_p2p::{
-    ANY_SOURCE, ANY_TAG, Communicator, MessageConfig, MessageError, P2p, Pending, Protocol, SendRequest, Source,
-    Status, Tag,
+    ANY_SOURCE, ANY_TAG, Communicator, MessageConfig, MessageError, P2p, Pending, Protocol, Source, Status, Tag,
 };
 use std::collections::BTreeMap;
 
@@ -76,9 +76,9 @@ fn content(world: &World, round: u32, planned: &Planned, number: u32) -> Vec<u8>
 fn receive_all<T: Transport>(
     endpoint: &mut Ranks<T>,
     team: &Communicator,
-    mine: &[Planned],
+    (mine, places): (&[Planned], &mut Random),
     way: Way,
-    before: impl FnOnce(&mut Ranks<T>) -> Result<Vec<SendRequest>, Failure>,
+    before: impl FnOnce(&mut Ranks<T>) -> Result<Vec<Sending>, Failure>,
     early: bool,
 ) -> Result<Vec<(Status, Vec<u8>)>, Failure> {
     let mut got = Vec::new();
@@ -87,26 +87,26 @@ fn receive_all<T: Transport>(
         let tag = if matches!(way, Way::Exact | Way::AnySource) { planned.tag.into() } else { ANY_TAG };
         (source, tag)
     };
-    let post = |endpoint: &mut Ranks<T>| -> Result<Vec<_>, Failure> {
+    let post = |endpoint: &mut Ranks<T>, places: &mut Random| -> Result<Vec<_>, Failure> {
         // Sizes are not known in advance where any message may come; one in three receives does not tell the most
         // either.
         let longest = mine.iter().map(|planned| planned.len).max().unwrap_or(0);
         let mut posted = Vec::new();
         for (index, planned) in mine.iter().enumerate() {
             let most = if index % 3 == 2 { usize::MAX } else { longest };
-            let (source, tag) = selector(planned);
-            posted.push(team.immediate_receive::<_, _, u8>(endpoint, source, tag, most)?);
+            let placed = places.below(3) == 0;
+            posted.push(Receiving::begin(endpoint, team, selector(planned), most, placed)?);
         }
         Ok(posted)
     };
     let mut posted = Vec::new();
     let posts = !matches!(way, Way::Probed | Way::SetAside);
     if posts && early {
-        posted = post(endpoint)?;
+        posted = post(endpoint, places)?;
     }
     let sends = before(endpoint)?;
     if posts && !early {
-        posted = post(endpoint)?;
+        posted = post(endpoint, places)?;
     }
     for request in posted {
         let (bytes, status) = request.wait(endpoint)?;
@@ -121,10 +121,10 @@ fn receive_all<T: Transport>(
     }
     for _ in mine.iter().filter(|_| way == Way::SetAside) {
         let message = team.matched_probe(endpoint, ANY_SOURCE, ANY_TAG)?;
-        let (bytes, status) = message.receive_vec::<_, _, u8>(endpoint)?;
+        let (bytes, status) = receive_aside(endpoint, message, places.below(2) == 0)?;
         got.push((status, bytes));
     }
-    let pending: Vec<&dyn Pending> = sends.iter().map(|send| send as &dyn Pending).collect();
+    let pending: Vec<&dyn Pending> = sends.iter().map(Sending::pending).collect();
     wait_all(endpoint, &pending)?;
     for send in sends {
         send.wait(endpoint)?;
@@ -159,22 +159,22 @@ fn round<T: Transport>(
     }
     let mut mine: Vec<Planned> = planned.iter().copied().filter(|message| message.to == me).collect();
     random.shuffle(&mut mine);
-    let send = |endpoint: &mut Ranks<T>| -> Result<Vec<SendRequest>, Failure> {
+    // What this rank alone decides: which messages are in its segment, and which go there.
+    let mut places = world.random(mix(&[2_300_000, u64::from(number), u64::from(endpoint.rank().0)]));
+    let from_segment: Vec<bool> = planned.iter().map(|_| places.below(3) == 0).collect();
+    let send = |endpoint: &mut Ranks<T>| -> Result<Vec<Sending>, Failure> {
         let mut sends = Vec::new();
         let mut sent = BTreeMap::<u32, u32>::new();
-        for message in planned.iter().filter(|message| message.from == me) {
+        for (message, placed) in planned.iter().zip(&from_segment).filter(|(message, _)| message.from == me) {
             let index = sent.entry(message.to).or_default();
             let bytes = content(world, number, message, *index);
             *index += 1;
-            sends.push(if message.synchronous {
-                team.immediate_synchronous_send(endpoint, message.to, message.tag, &bytes)?
-            } else {
-                team.immediate_send(endpoint, message.to, message.tag, &bytes)?
-            });
+            let how = (message.synchronous, *placed);
+            sends.push(Sending::begin(endpoint, team, (message.to, message.tag), &bytes, how)?);
         }
         Ok(sends)
     };
-    let got = receive_all(endpoint, team, &mine, way, send, early)?;
+    let got = receive_all(endpoint, team, (&mine, &mut places), way, send, early)?;
     equal("messages of a round", got.len(), mine.len())?;
     // Of the same source and tag, earlier receives got earlier messages.
     let mut next = BTreeMap::<(u32, i32), usize>::new();
@@ -244,8 +244,9 @@ fn cancel<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator) -> Verdict 
     let other = partner(endpoint.shape(), Rank(all.rank())).0;
     let (tag, len) = (77, 6000);
     let mut receives = Vec::new();
-    for _ in 0..4 {
-        receives.push(all.immediate_receive::<_, _, u8>(endpoint, other, tag, len)?);
+    for index in 0..4 {
+        let selector = (other.into(), tag.into());
+        receives.push(Receiving::begin(endpoint, all, selector, len, index % 3 == 0)?);
     }
     let mut sends = Vec::new();
     for number in 0..2u8 {

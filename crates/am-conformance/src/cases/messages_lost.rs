@@ -1,6 +1,7 @@
 //! Item 23, a rank that is lost in a step of a protocol: its peers learn who it was, and go on.
 
 use super::last;
+use super::message_memory::{Receiving, Sending};
 use super::messages::{Ranks, attach};
 use crate::case::unwind;
 use crate::world::{Failure, Verdict, World, ensure, equal};
@@ -41,20 +42,22 @@ pub(super) fn lost<T: Transport>(world: &World, transport: T) -> Verdict {
     let draw = world.random(23).number();
     let protocol = Protocol::ALL[draw as usize % 5];
     let step = STEPS[(draw / 5) as usize % 4];
+    // Whether long messages are in segments.
+    let (out, into) = ((draw / 20) % 2 == 1, (draw / 40) % 2 == 1);
     let mut endpoint = attach(world, transport, MessageConfig::default().protocol(protocol).eager(64))?;
     let all = Communicator::world(&mut endpoint)?;
     let victim = last(endpoint.shape());
     let survives = endpoint.rank() != victim;
     let without = all.split(&mut endpoint, survives.then_some(0), 0)?;
     if !survives {
-        die(&mut endpoint, &all, step)?;
+        die(&mut endpoint, &all, step, out, into)?;
         unwind();
     }
     let without = without.expect("all but the victim are in it");
     let (gone, long) = (victim.0, vec![7u8; LEN]);
     // Eager: it comes whatever happens afterwards.
     all.send(&mut endpoint, gone, 1, &[0u8])?;
-    let early = all.immediate_receive::<_, _, u8>(&mut endpoint, gone, 3, LEN)?;
+    let early = Receiving::begin(&mut endpoint, &all, (gone.into(), 3.into()), LEN, into)?;
     let (got, _) = all.receive::<_, _, u32>(&mut endpoint, gone, 2)?;
     equal("what the victim sent before", got, 0xfeed)?;
     match step {
@@ -71,7 +74,8 @@ pub(super) fn lost<T: Transport>(world: &World, transport: T) -> Verdict {
             let receives = if step == Step::Posted { 1 } else { without.size() };
             let mut written = 0;
             for _ in 0..=receives {
-                match all.send(&mut endpoint, gone, 4, &long) {
+                let sent = Sending::begin(&mut endpoint, &all, (gone, 4), &long, (false, out))?;
+                match sent.wait(&mut endpoint) {
                     Ok(()) => written += 1,
                     error => ended("a long send", gone, 4, error)?,
                 }
@@ -101,7 +105,7 @@ pub(super) fn lost<T: Transport>(world: &World, transport: T) -> Verdict {
 }
 
 /// What the victim does before it ends.
-fn die<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, step: Step) -> Verdict {
+fn die<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, step: Step, out: bool, into: bool) -> Verdict {
     let survivors = all.size() - 1;
     for from in 0..survivors {
         all.receive::<_, _, u8>(endpoint, from, 1)?;
@@ -110,9 +114,9 @@ fn die<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, step: Step) ->
     for to in 0..survivors {
         match step {
             Step::Awaited => {}
-            Step::Announced => sends.push(all.immediate_send(endpoint, to, 3, &vec![1u8; LEN])?),
-            Step::Posted => receives.push(all.immediate_receive::<_, _, u8>(endpoint, to, 4, LEN)?),
-            Step::Written => receives.push(all.immediate_receive::<_, _, u8>(endpoint, ANY_SOURCE, 4, LEN)?),
+            Step::Announced => sends.push(Sending::begin(endpoint, all, (to, 3), &vec![1u8; LEN], (false, out))?),
+            Step::Posted => receives.push(Receiving::begin(endpoint, all, (to.into(), 4.into()), LEN, into)?),
+            Step::Written => receives.push(Receiving::begin(endpoint, all, (ANY_SOURCE, 4.into()), LEN, into)?),
         }
         all.send(endpoint, to, 2, &[0xfeed_u32])?;
     }

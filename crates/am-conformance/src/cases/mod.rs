@@ -22,6 +22,7 @@ mod global_sections;
 mod issue;
 mod layers;
 mod message_collectives;
+mod message_memory;
 mod messages;
 mod messages_lost;
 mod native;

@@ -1,14 +1,14 @@
 //! What is to be sent, and how it is.
 
 use super::Machine;
-use super::control::{Control, Credit, Envelope, Part, Read};
+use super::control::{Control, Credit, Envelope, Part, Read, Source};
 use super::peers::Advert;
 use super::receive::Transfer;
 use super::sending::{Body, Grant, Stage};
 use crate::config::Protocol;
 use am_core::layer::Progress;
 use am_core::slab::Key;
-use am_core::transport::{Lent, LentFault};
+use am_core::transport::LentFault;
 use std::ops::Range;
 
 /// Something to be sent to a peer.
@@ -63,7 +63,10 @@ pub(crate) trait Wire {
     fn read(&mut self, to: u32, read: &Read) -> Result<(), Unsent<Self::Error>>;
 
     /// Copies bytes that a peer lends, from a byte on.
-    fn read_lent(&mut self, from: u32, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
+    fn read_lent(&mut self, from: u32, lent: &Source, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
+
+    /// Copies bytes of the own segment that a message is sent from.
+    fn read_own(&mut self, at: u64, out: &mut [u8]);
 
     /// The most bytes of a part.
     fn longest_part(&self, to: u32, placed: bool) -> u64;
@@ -121,10 +124,10 @@ impl Machine {
         }
         match control {
             Control::Rts { envelope, offer, len } => self.on_rts(from, envelope, offer, len),
-            Control::Cts { send, receive, offset } => self.on_cts(from, send, receive, offset),
+            Control::Cts { send, receive, offset, stays } => self.on_cts(from, send, receive, (offset, stays)),
             Control::Refuse { send, freed } => self.on_refuse(from, send, freed),
-            Control::Rtr { context, tag, seen, place, receive, capacity, offset } => {
-                let advert = Advert { tag, before: place, receive, capacity, offset };
+            Control::Rtr { context, tag, seen, place, receive, capacity, offset, stays } => {
+                let advert = Advert { tag, before: place, receive, capacity, offset, stays };
                 self.on_rtr(from, (context, tag, seen), advert);
             }
             Control::Revoke { context, tag, seen, place, receive } => {
@@ -261,13 +264,13 @@ impl Machine {
     /// segment. `most` tells the most bytes of a part that is placed there, or is not.
     pub(crate) fn next_part(&self, key: Key, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
         let send = self.sends.get(key)?;
-        let Grant { receive, offset, unknown } = send.grant?;
+        let Grant { receive, offset, stays, unknown } = send.grant?;
         // An elided end is told by the bytes, so that there is a part even where there are none.
         let envelope = self.elides() && unknown && !send.begun;
         if send.at == send.len && !envelope {
             return None;
         }
-        let most = most(send.to, offset.is_some()).min(part_len(send.len)).max(1);
+        let most = most(send.to, offset.is_some()).min(if stays { u64::MAX } else { part_len(send.len) }).max(1);
         let end = send.len.min(send.at + most);
         let part = Part { receive, at: send.at, envelope: envelope.then_some((send.envelope, send.len)) };
         let offset = offset.map(|offset| offset + send.at);
@@ -296,10 +299,17 @@ impl Machine {
 
     fn write<W: Wire>(&mut self, key: Key, wire: &mut W) -> Result<Served, W::Error> {
         while let Some(next) = self.next_part(key, |to, placed| wire.longest_part(to, placed)) {
-            let Some(Body::Owned(bytes)) = self.sends.get(key).map(|send| &send.body) else {
-                return Ok(Served::Sent);
+            let Self { sends, scratch, .. } = self;
+            let bytes = match sends.get(key).map(|send| &send.body) {
+                Some(Body::Owned(bytes)) => &bytes[next.bytes.clone()],
+                Some(Body::Placed(at)) => {
+                    scratch.resize(next.bytes.len(), 0);
+                    wire.read_own(at + next.bytes.start as u64, scratch);
+                    &scratch[..]
+                }
+                Some(Body::Lent) | None => return Ok(Served::Sent),
             };
-            attempt!(wire.part(next.to, &next.part, &bytes[next.bytes.clone()], next.offset));
+            attempt!(wire.part(next.to, &next.part, bytes, next.offset));
             self.part_sent(key, next.bytes.end);
         }
         self.written(key);

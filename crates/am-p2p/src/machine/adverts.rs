@@ -43,7 +43,8 @@ impl Machine {
         let selector = receive.selector;
         let pair = self.pair(selector.context, selector.source);
         let (peer, context) = (self.pairs[pair].peer as usize, self.context(selector.context));
-        if self.reads(peer) {
+        let into_segment = self.receive_mut(key).has_own();
+        if self.reads(peer) && !into_segment {
             // Its message is read.
         } else if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking.is_some() {
             self.defer(context, key);
@@ -83,13 +84,17 @@ impl Machine {
             return None;
         }
         let place = self.place(key)?;
-        let block = self.staging.take(capacity)?;
+        let own = self.receive_mut(key).own(capacity);
+        let block = match own {
+            Some(own) => own,
+            None => self.staging.take(capacity)?,
+        };
         let receive = self.receive_mut(key);
         (receive.transfer().staged, receive.advertised) = (Some(block), true);
         self.peers[peer].adverts += 1;
-        let (seen, offset) = (self.pairs[pair].expected, block.offset);
+        let (seen, offset, stays) = (self.pairs[pair].expected, block.offset, own.is_some());
         let Selector { context, tag, .. } = selector;
-        Some(Control::Rtr { context, tag, seen, place, receive: key, capacity, offset })
+        Some(Control::Rtr { context, tag, seen, place, receive: key, capacity, offset, stays })
     }
 
     /// Takes back an advertisement that could not be sent.
@@ -155,8 +160,8 @@ impl Machine {
         });
         if let Some(key) = announced {
             self.counts.crossing += 1;
-            let Advert { receive, offset, .. } = advert;
-            self.grant(key, Grant { receive, offset: Some(offset), unknown: false });
+            let Advert { receive, offset, stays, .. } = advert;
+            self.grant(key, Grant { receive, offset: Some(offset), stays, unknown: false });
         }
     }
 

@@ -44,11 +44,32 @@ impl Credit {
     }
 }
 
+/// Memory of a sender that its receiver may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Of its process.
+    Process(Lent),
+    /// Of its segment: addresses are offsets there. The proof is nowhere where the memory stays as it is until the
+    /// message has been read.
+    Segment(Lent),
+}
+
+impl Source {
+    /// Of a segment, without a proof.
+    pub(crate) const fn owned(offset: u64) -> Self {
+        Self::Segment(Lent::new(offset, NOWHERE, 0))
+    }
+
+    pub(crate) const fn is_segment(&self) -> bool {
+        matches!(self, Self::Segment(_))
+    }
+}
+
 /// A message that its sender has ready: what it is called there, and where it lies if its receiver may read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) send: Key,
-    pub(crate) lent: Option<Lent>,
+    pub(crate) lent: Option<Source>,
 }
 
 /// A Short message of a protocol.
@@ -57,12 +78,13 @@ pub(crate) enum Control {
     /// A message is ready to be sent.
     Rts { envelope: Envelope, offer: Offer, len: u64 },
     /// A message may be written to `offset` of the receiver's segment, or sent in pieces where there is none.
-    Cts { send: Key, receive: Key, offset: Option<u64> },
+    /// `stays`: the receive's own memory is there, so that nothing is copied out while more comes.
+    Cts { send: Key, receive: Key, offset: Option<u64>, stays: bool },
     /// A message is not going to be received.
     Refuse { send: Key, freed: bool },
     /// A receive is posted: the message with this tag that `place` others with the tag come before, counted from
     /// `seen` on, may be written.
-    Rtr { context: u32, tag: u32, seen: u32, place: u32, receive: Key, capacity: u64, offset: u64 },
+    Rtr { context: u32, tag: u32, seen: u32, place: u32, receive: Key, capacity: u64, offset: u64, stays: bool },
     /// The receive at a place, counted as in `Rtr`, is to be cancelled.
     Revoke { context: u32, tag: u32, seen: u32, place: u32, receive: Key },
     /// Whether the receive is cancelled: if not, a message for it is under way.
@@ -82,7 +104,7 @@ pub(crate) enum Control {
 }
 
 /// No offset.
-const NOWHERE: u64 = u64::MAX;
+pub(crate) const NOWHERE: u64 = u64::MAX;
 
 struct Writer {
     words: [u32; 16],
@@ -144,18 +166,19 @@ impl Control {
                 to.long(*len);
                 match lent {
                     None => 0,
-                    Some(lent) => {
+                    Some(source @ (Source::Process(lent) | Source::Segment(lent))) => {
                         to.long(lent.address);
                         to.long(lent.proof_at);
                         to.word(lent.ticket);
-                        12
+                        if source.is_segment() { 13 } else { 12 }
                     }
                 }
             }
-            Self::Cts { send, receive, offset } => {
+            Self::Cts { send, receive, offset, stays } => {
                 [send.to_u64(), receive.to_u64(), offset.unwrap_or(NOWHERE)]
                     .into_iter()
                     .for_each(|long| to.long(long));
+                to.word(u32::from(*stays));
                 1
             }
             Self::Refuse { send, freed } => {
@@ -163,9 +186,10 @@ impl Control {
                 to.word(u32::from(*freed));
                 2
             }
-            Self::Rtr { context, tag, seen, place, receive, capacity, offset } => {
+            Self::Rtr { context, tag, seen, place, receive, capacity, offset, stays } => {
                 [*context, *tag, *seen, *place].into_iter().for_each(|word| to.word(word));
                 [receive.to_u64(), *capacity, *offset].into_iter().for_each(|long| to.long(long));
+                to.word(u32::from(*stays));
                 3
             }
             Self::Revoke { context, tag, seen, place, receive } => {
@@ -212,17 +236,20 @@ impl Control {
         let code = from.word()?;
         let credit = Credit { messages: from.word()?, units: from.word()? };
         let control = match code {
-            0 | 12 => {
+            0 | 12 | 13 => {
                 let (envelope, send, len) = (from.envelope()?, from.key()?, from.long()?);
+                let mut lent = || Some(Lent::new(from.long()?, from.long()?, from.word()?));
                 let lent = match code {
                     0 => None,
-                    _ => Some(Lent::new(from.long()?, from.long()?, from.word()?)),
+                    12 => Some(Source::Process(lent()?)),
+                    _ => Some(Source::Segment(lent()?)),
                 };
                 Self::Rts { envelope, offer: Offer { send, lent }, len }
             }
             1 => {
                 let (send, receive, offset) = (from.key()?, from.key()?, from.long()?);
-                Self::Cts { send, receive, offset: (offset != NOWHERE).then_some(offset) }
+                let offset = (offset != NOWHERE).then_some(offset);
+                Self::Cts { send, receive, offset, stays: from.word()? != 0 }
             }
             2 => Self::Refuse { send: from.key()?, freed: from.word()? != 0 },
             3 => Self::Rtr {
@@ -233,6 +260,7 @@ impl Control {
                 receive: from.key()?,
                 capacity: from.long()?,
                 offset: from.long()?,
+                stays: from.word()? != 0,
             },
             4 => Self::Revoke {
                 context: from.word()?,
@@ -325,14 +353,16 @@ mod tests {
         let envelope = Envelope { context: 1, tag: u32::MAX, sequence: 3, kind: SHORT | 4 };
         let (send, receive) = (Key::from_u64(u64::MAX - 5), Key::from_u64(7 << 32 | 9));
         let credit = Credit { messages: u32::MAX, units: 6 };
-        let lent = Some(Lent::new(u64::MAX - 7, 1 << 47 | 8, 3));
+        let lent = Some(Source::Process(Lent::new(u64::MAX - 7, 1 << 47 | 8, 3)));
+        let placed = Some(Source::owned(1 << 41));
         for control in [
             Control::Rts { envelope, offer: Offer { send, lent: None }, len: 1 << 40 },
             Control::Rts { envelope, offer: Offer { send, lent }, len: 1 << 40 },
-            Control::Cts { send, receive, offset: None },
-            Control::Cts { send, receive, offset: Some(0) },
+            Control::Rts { envelope, offer: Offer { send, lent: placed }, len: 1 << 40 },
+            Control::Cts { send, receive, offset: None, stays: false },
+            Control::Cts { send, receive, offset: Some(0), stays: true },
             Control::Refuse { send, freed: true },
-            Control::Rtr { context: 1, tag: 2, seen: 3, place: 4, receive, capacity: 5, offset: 6 },
+            Control::Rtr { context: 1, tag: 2, seen: 3, place: 4, receive, capacity: 5, offset: 6, stays: true },
             Control::Revoke { context: 1, tag: 2, seen: 3, place: 4, receive },
             Control::Revoked { context: 5, receive, done: true },
             Control::Retire { receive },
@@ -344,7 +374,7 @@ mod tests {
         ] {
             assert_eq!(Control::decode(&control.encode(credit)), Some((control, credit)));
         }
-        for (lent, len) in [(None, 11), (lent, 16)] {
+        for (lent, len) in [(None, 11), (lent, 16), (placed, 16)] {
             let words = Control::Rts { envelope, offer: Offer { send, lent }, len: 1 }.encode(credit);
             assert_eq!(words.len(), len);
             for cut in 0..len {
@@ -352,7 +382,7 @@ mod tests {
                 assert_eq!(Control::decode(&Words::from_slice(&words).unwrap()), None);
             }
         }
-        assert_eq!(Control::decode(&Words::from_slice(&[13, 0, 0]).unwrap()), None);
+        assert_eq!(Control::decode(&Words::from_slice(&[14, 0, 0]).unwrap()), None);
         for envelope in [None, Some((envelope, 1 << 33))] {
             let part = Part { receive, at: 1 << 35, envelope };
             assert_eq!(Part::decode(part.encode()), part);

@@ -133,20 +133,21 @@ impl Draw<'_> {
         let place = self.one_of(&[0, 0, 0, 1, 15, 16, 17, 1 << 31, u32::MAX]);
         match self.play.below(14) {
             0..=2 => {
-                let lent = (self.play.below(2) == 0).then(|| Lent::new(self.len(), self.offset(), place));
+                let of = [Source::Process, Source::Segment][self.play.below(2)];
+                let lent = (self.play.below(2) == 0).then(|| of(Lent::new(self.len(), self.offset(), place)));
                 let offer = Offer { send: Key::from_u64(self.len()), lent };
                 Control::Rts { envelope: self.envelope(), offer, len: self.len() }
             }
             3 => {
                 let offset = if self.play.below(2) == 0 { None } else { Some(self.offset()) };
-                Control::Cts { send: self.send_key(), receive: self.receive_key(), offset }
+                Control::Cts { send: self.send_key(), receive: self.receive_key(), offset, stays: place == 0 }
             }
             4 => Control::Refuse { send: self.send_key(), freed: self.play.below(2) == 0 },
             5 | 6 => {
                 let (context, tag) = (self.context(), self.tag());
                 let seen = self.one_of(&[0, 1, 2, 1 << 31, u32::MAX]);
                 let (receive, capacity, offset) = (self.receive_key(), self.len(), self.offset());
-                Control::Rtr { context, tag, seen, place, receive, capacity, offset }
+                Control::Rtr { context, tag, seen, place, receive, capacity, offset, stays: place == 0 }
             }
             7 => {
                 let (context, tag, receive) = (self.context(), self.tag(), self.receive_key());

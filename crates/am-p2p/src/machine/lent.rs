@@ -6,13 +6,13 @@
 //! out. Where the read fails, the message takes the way of other announced messages: the sender hears where to
 //! write it (CTS). A message whose loan has ended is an error of the read.
 
-use super::control::{Control, Credit, Offer};
+use super::control::{Control, Credit, Offer, Source};
 use super::place::place_of;
 use super::receive::Stage;
 use super::{Machine, Wire};
 use crate::config::Protocol;
 use am_core::slab::Key;
-use am_core::transport::{Lent, LentFault, Loan};
+use am_core::transport::{LentFault, Loan};
 
 /// Messages that are lent at once at most; others are written.
 pub(super) const LOANS: usize = 64;
@@ -30,7 +30,7 @@ const TURN: u32 = 16;
 pub(crate) struct Readable {
     pub(crate) from: u32,
     pub(crate) len: u64,
-    pub(crate) lent: Lent,
+    pub(crate) lent: Source,
 }
 
 impl Machine {
@@ -60,12 +60,21 @@ impl Machine {
         self.lender.lend(bytes)
     }
 
+    /// Whether a message in a sender's segment is read there, where the receiver sees that as memory.
+    pub(crate) fn reads_segments(&self) -> bool {
+        matches!(self.config.protocol, Protocol::Read | Protocol::Elided)
+    }
+
     /// A receive has met a message that may be read: whether it waits for that now.
     pub(super) fn await_reader(&mut self, key: Key, peer: usize, Offer { send, lent }: Offer) -> bool {
         let refused = self.peers[peer].readable == Some(false);
-        let Some(lent) = lent.filter(|_| self.config.protocol == Protocol::Elided && !refused) else {
-            return false;
+        let (elided, into_segment) = (self.config.protocol == Protocol::Elided, self.receive_mut(key).has_own());
+        let reads = |source: &Source| match source {
+            Source::Segment(_) => self.reads_segments(),
+            // Written by its sender, it needs no second copy into the segment.
+            Source::Process(_) => elided && !refused && !into_segment,
         };
+        let Some(lent) = lent.filter(reads) else { return false };
         if self.unread.is_empty() {
             self.patience = 0;
         }
@@ -125,11 +134,11 @@ impl Machine {
         let Some(receive) = self.receives.get_mut(key).filter(|receive| receive.stage == Stage::Moving) else {
             return;
         };
-        let (Some((send, _)), from) = (receive.take_lent(), receive.from) else { return };
+        let (Some((send, lent)), from) = (receive.take_lent(), receive.from) else { return };
         let transfer = receive.transfer();
         (transfer.place, transfer.arrived) = (None, 0);
         let peer = self.peer(from);
-        if refused {
+        if refused && !lent.is_segment() {
             self.peers[peer].readable = Some(false);
         }
         self.ask_to_write(key, peer, send);
@@ -166,6 +175,10 @@ impl Machine {
     /// Reads a part of a message into memory of its own.
     fn read_part<W: Wire>(&mut self, key: Key, wire: &mut W) {
         let Some(receive) = self.receives.get_mut(key) else { return };
+        if receive.has_own() {
+            // It goes there at once if its sender writes it.
+            return self.cannot_read(key, false);
+        }
         let (from, len) = (receive.from, usize::try_from(receive.len).ok());
         let transfer = receive.transfer();
         let (Some((_, lent)), at, make) = (transfer.lent, transfer.arrived, transfer.make) else { return };
@@ -194,14 +207,18 @@ impl Machine {
 
     /// The message that is lent so: what it is called, and its bytes unless its caller has them.
     #[cfg(test)]
-    pub(super) fn lent_message(&self, lent: &Lent) -> Option<(Key, Option<&[u8]>)> {
-        let (key, send) = self.sends.iter().find(|(_, send)| send.lent == Some(*lent))?;
+    pub(super) fn lent_message(&self, lent: &am_core::transport::Lent) -> Option<(Key, Option<&[u8]>)> {
+        let (key, send) = self.sends.iter().find(|(_, send)| send.lent == Some(Source::Process(*lent)))?;
         Some((key, send.owned()))
     }
 
     /// The messages of receives that lie in their senders' memory.
     #[cfg(test)]
-    pub(super) fn lent_to_receives(&self) -> Vec<(u32, Lent)> {
-        self.receives.iter().filter_map(|(_, receive)| Some((receive.from, receive.lent()?.1))).collect()
+    pub(super) fn lent_to_receives(&self) -> Vec<(u32, am_core::transport::Lent)> {
+        let lent = |receive: &super::Receive| match receive.lent()?.1 {
+            Source::Process(lent) => Some((receive.from, lent)),
+            Source::Segment(_) => None,
+        };
+        self.receives.iter().filter_map(|(_, receive)| lent(receive)).collect()
     }
 }

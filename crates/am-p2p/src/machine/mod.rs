@@ -58,12 +58,12 @@ mod unexpected;
 
 pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
-pub(crate) use control::{Control, Credit, Envelope, Part, Read};
+pub(crate) use control::{Control, Credit, Envelope, NOWHERE, Part, Read, Source};
 pub(crate) use direct::Found;
 pub(crate) use lent::{PIECE, Readable};
 pub(crate) use place::{place_of, values_in};
-pub(crate) use receive::{MessageInfo, Taken, Word};
-pub(crate) use sending::Mode;
+pub(crate) use receive::{Keep, MessageInfo, Taken, Word};
+pub(crate) use sending::{Mode, Stored};
 pub(crate) use staging::Block;
 
 use crate::config::{Counts, MessageConfig, Protocol};
@@ -200,6 +200,8 @@ pub(crate) struct Machine {
     endings: u32,
     /// Buffers without use.
     pool: Vec<Vec<u8>>,
+    /// A part of a message of the segment on its way out.
+    scratch: Vec<u8>,
     pub(crate) counts: Counts,
     /// In which order envelopes were looked at, receives posted and cancelled.
     #[cfg(test)]
@@ -241,6 +243,7 @@ impl Machine {
             unblocked: None,
             endings: 0,
             pool: Vec::new(),
+            scratch: Vec::new(),
             counts: Counts::default(),
             #[cfg(test)]
             history: Vec::new(),
@@ -403,7 +406,7 @@ impl Machine {
     }
 
     /// An empty buffer.
-    fn buffer(&mut self) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.pool.pop().unwrap_or_default()
     }
 

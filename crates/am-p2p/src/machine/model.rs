@@ -1,12 +1,16 @@
 //! Random programs on a random network, compared with what matching means: lists that are searched from their
 //! beginning.
 
+mod random;
+
+pub(super) use random::{PrintsOnPanic, seeds};
+
 use super::receive::MessageInfo;
 use super::*;
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::layer::Progress;
-use am_core::transport::{Lent, LentFault, Loan};
+use am_core::transport::{Lent, LentFault};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,11 +43,21 @@ pub(super) struct Network {
     links: Vec<VecDeque<Packet>>,
     /// What senders lend, by their ranks and tickets.
     lent: BTreeMap<(u32, u32), Vec<u8>>,
+    /// What the ranks' segments have of messages that are sent from there, and where a caller took it back.
+    memory: Vec<Vec<u8>>,
+    withdrawn: BTreeSet<(u32, u64)>,
 }
 
 impl Network {
     pub(super) fn link(&mut self, from: u32, to: u32) -> &mut VecDeque<Packet> {
         &mut self.links[from as usize * self.ranks + to as usize]
+    }
+
+    /// Bytes of a rank's segment, if they are still lent.
+    fn placed(&self, from: u32, lent: &Lent, at: u64, len: usize) -> Option<&[u8]> {
+        let there = !self.withdrawn.contains(&(from, lent.address));
+        let start = usize::try_from(lent.address.checked_add(at)?).ok()?;
+        self.memory[from as usize].get(start..start.checked_add(len)?).filter(|_| there)
     }
 }
 
@@ -84,10 +98,20 @@ impl Wire for Port<'_> {
         self.put(to, Packet::Read(Read::decode(read.encode())))
     }
 
-    fn read_lent(&mut self, from: u32, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        let bytes = self.network.lent.get(&(from, lent.ticket)).ok_or(LentFault::Withdrawn)?;
-        out.copy_from_slice(&bytes[at as usize..][..out.len()]);
+    fn read_lent(&mut self, from: u32, lent: &Source, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        let bytes = match lent {
+            Source::Process(lent) => {
+                let bytes = self.network.lent.get(&(from, lent.ticket));
+                bytes.map(|bytes| &bytes[at as usize..][..out.len()])
+            }
+            Source::Segment(lent) => self.network.placed(from, lent, at, out.len()),
+        };
+        out.copy_from_slice(bytes.ok_or(LentFault::Withdrawn)?);
         Ok(())
+    }
+
+    fn read_own(&mut self, at: u64, out: &mut [u8]) {
+        out.copy_from_slice(&self.network.memory[self.me as usize][at as usize..][..out.len()]);
     }
 
     fn longest_part(&self, _: u32, placed: bool) -> u64 {
@@ -106,6 +130,8 @@ pub(super) struct Asked {
     kind: u32,
     /// The message, if it was set aside before.
     aside: Option<Key>,
+    /// Where the message goes in the segment, if its caller has memory there.
+    own: Option<u64>,
 }
 
 #[derive(Default)]
@@ -120,6 +146,8 @@ pub(super) struct Rank {
     /// What has been read in the memory of senders.
     read: BTreeMap<Key, Vec<u8>>,
     pub(super) lent: Vec<(Key, Vec<u8>)>,
+    /// Messages from the segment whose callers wait, and where they are.
+    placed: Vec<(Key, u64, usize)>,
     aside: Vec<Key>,
 }
 
@@ -143,6 +171,10 @@ pub(super) struct Play {
     ordered: bool,
     /// Ranks that send and receive at random; with a source alone where others break the protocol.
     programs: usize,
+    /// Whether ranks see each other's segments.
+    mapped: bool,
+    /// Kept by whatever keeps memory for somebody who does not wait.
+    owner: std::sync::Arc<()>,
     pub(super) network: Network,
     pub(super) machines: Vec<Machine>,
     pub(super) ranks: Vec<Rank>,
@@ -181,7 +213,11 @@ impl Play {
                 ranks,
                 links: (0..ranks * ranks).map(|_| VecDeque::new()).collect(),
                 lent: BTreeMap::new(),
+                memory: vec![Vec::new(); ranks],
+                withdrawn: BTreeSet::new(),
             },
+            mapped: false,
+            owner: std::sync::Arc::default(),
             machines: (0..ranks).map(machine).collect(),
             ranks: (0..ranks).map(rank).collect(),
             messages: BTreeMap::new(),
@@ -195,6 +231,7 @@ impl Play {
         for machine in &mut self.machines {
             (0..self.ranks.len() as u32).for_each(|rank| machine.note_access(rank, true));
         }
+        self.mapped = true;
         self
     }
 
@@ -238,7 +275,7 @@ impl Play {
         let bytes = content(name, len);
         let envelope = Envelope { context, tag, sequence: 0, kind };
         let mode = if self.below(6) == 0 { Mode::Synchronous } else { Mode::Standard };
-        let lend = self.below(3) == 0;
+        let (lend, placed) = (self.below(3) == 0, self.below(3) == 0);
         let (machine, rank) = (&mut self.machines[me as usize], &mut self.ranks[me as usize]);
         if mode == Mode::Standard
             && let Some((envelope, credit)) = machine.begin_eager(to, envelope, len)
@@ -249,9 +286,16 @@ impl Play {
             }
             return;
         }
-        if lend && machine.config.protocol != Protocol::Read && len as u64 > machine.eager {
-            let lent = machine.lend(to, &bytes).as_ref().map(Loan::lent);
-            rank.lent.push((machine.begin_lent(to, envelope, mode, len as u64, lent), bytes));
+        if placed && len as u64 > machine.eager {
+            let memory = &mut self.network.memory[me as usize];
+            let at = memory.len() as u64;
+            memory.extend_from_slice(&bytes);
+            let lent = (self.mapped && machine.reads_segments()).then_some(Source::owned(at));
+            let key = machine.begin_placed((to, envelope, mode), (at, len as u64), lent);
+            rank.placed.push((key, at, len));
+        } else if lend && machine.config.protocol != Protocol::Read && len as u64 > machine.eager {
+            let loan = machine.lend(to, &bytes);
+            rank.lent.push((machine.begin_lent(to, envelope, mode, len as u64, loan.as_ref()), bytes));
         } else {
             rank.sends.push(machine.begin(to, envelope, mode, bytes));
         }
@@ -266,8 +310,21 @@ impl Play {
     }
 
     fn post(&mut self, me: u32, selector: Selector, capacity: u64, kind: u32) {
-        let key = self.machines[me as usize].post(selector, kind, capacity);
-        self.ranks[me as usize].asked.push(Asked { key, capacity, kind, aside: None });
+        let own = if capacity < 10_000 && self.below(3) == 0 { Some(self.target(me, capacity)) } else { None };
+        let machine = &mut self.machines[me as usize];
+        let key = match own {
+            Some(at) => machine.post_placed(selector, kind, capacity, at),
+            None => machine.post(selector, kind, capacity),
+        };
+        self.ranks[me as usize].asked.push(Asked { key, capacity, kind, aside: None, own });
+    }
+
+    /// Memory of a rank's segment that no message has used.
+    fn target(&mut self, me: u32, len: u64) -> u64 {
+        let segment = &mut self.ranks[me as usize].segment;
+        let at = segment.len();
+        segment.resize(at + len as usize, 0);
+        at as u64
     }
 
     /// One thing that a rank's program does.
@@ -280,7 +337,7 @@ impl Play {
             let selector = self.selector();
             let (capacity, kind) = ([2000, 64][self.below(2)], [BYTES, INTS][self.below(2)]);
             if self.machines[at].begin_direct(selector, kind, capacity) {
-                let asked = Asked { key: super::direct::DIRECT, capacity, kind, aside: None };
+                let asked = Asked { key: super::direct::DIRECT, capacity, kind, aside: None, own: None };
                 self.ranks[at].direct = Some((asked, vec![0; capacity as usize]));
                 return;
             }
@@ -305,8 +362,11 @@ impl Play {
                 let message = self.ranks[at].aside.swap_remove(index);
                 if self.below(4) == 0 {
                     self.machines[at].drop_aside(message);
-                } else if let Some(key) = self.machines[at].receive_aside(message, BYTES, 2000) {
-                    let asked = Asked { key, capacity: 2000, kind: BYTES, aside: Some(message) };
+                    return;
+                }
+                let own = if self.below(2) == 0 { Some(self.target(me, 2000)) } else { None };
+                if let Some(key) = self.machines[at].receive_aside(message, BYTES, 2000, own) {
+                    let asked = Asked { key, capacity: 2000, kind: BYTES, aside: Some(message), own };
                     self.ranks[at].asked.push(asked);
                 }
             }
@@ -314,7 +374,12 @@ impl Play {
                 let index = self.below(self.ranks[at].asked.len());
                 if self.below(4) == 0 {
                     let asked = self.ranks[at].asked.swap_remove(index);
-                    self.machines[at].drop_receive(asked.key);
+                    if asked.own.is_some() {
+                        let keep = Keep::new(std::sync::Arc::clone(&self.owner));
+                        self.machines[at].keep_receive(asked.key, keep);
+                    } else {
+                        self.machines[at].drop_receive(asked.key);
+                    }
                 } else {
                     let key = self.ranks[at].asked[index].key;
                     self.machines[at].cancel(key);
@@ -324,6 +389,20 @@ impl Play {
                 let index = self.below(self.ranks[at].lent.len());
                 let (key, bytes) = self.ranks[at].lent.swap_remove(index);
                 self.machines[at].adopt(key, &bytes);
+                self.machines[at].drop_send(key);
+            }
+            11 if !self.ranks[at].placed.is_empty() => {
+                let index = self.below(self.ranks[at].placed.len());
+                let (key, offset, len) = self.ranks[at].placed.swap_remove(index);
+                if self.below(2) == 0 {
+                    let keep = Keep::new(std::sync::Arc::clone(&self.owner));
+                    return self.machines[at].keep_send(key, keep);
+                }
+                // Its call ends, and the memory is used for something else.
+                self.network.withdrawn.insert((me, offset));
+                let memory = &mut self.network.memory[at][offset as usize..][..len];
+                self.machines[at].adopt(key, memory);
+                memory.fill(0xee);
                 self.machines[at].drop_send(key);
             }
             _ => {}
@@ -338,7 +417,10 @@ impl Play {
             if self.below(8) != 0 {
                 continue;
             }
-            let bytes = self.lent_by(from, &lent);
+            let bytes = match &lent {
+                Source::Process(lent) => self.lent_by(from, lent),
+                Source::Segment(lent) => self.network.placed(from, lent, 0, len as usize).map(<[u8]>::to_vec),
+            };
             let machine = &mut self.machines[me as usize];
             machine.begin_reading(key);
             let Some(bytes) = bytes else {
@@ -395,6 +477,7 @@ impl Play {
             machine.take_sent(*key).map(Result::unwrap).is_none()
         });
         rank.sends.retain(|key| machine.take_sent(*key).map(Result::unwrap).is_none());
+        rank.placed.retain(|(key, ..)| machine.take_sent(*key).map(Result::unwrap).is_none());
         if let Some((mut asked, mut out)) = rank.direct.take() {
             match machine.take_direct(&mut out) {
                 Found::Nothing => rank.direct = Some((asked, out)),
@@ -408,8 +491,9 @@ impl Play {
                     asked.key = Key::from_u64(u64::MAX - rank.calls);
                     machine.name_direct(asked.key);
                     out.truncate(info.len as usize);
+                    let (bytes, cancelled) = (Vec::new(), false);
                     let taken =
-                        Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None, place: None };
+                        Taken { info, cancelled, failure, bytes, staged: None, place: None, landed: false };
                     self.brought.insert((me, asked.key), (asked, taken, out));
                     done = true;
                 }
@@ -418,8 +502,9 @@ impl Play {
         for index in (0..rank.asked.len()).rev() {
             let Some(mut taken) = machine.take_received(rank.asked[index].key) else { continue };
             let asked = rank.asked.swap_remove(index);
-            let bytes = match taken.staged {
-                Some(Block { offset, .. }) => rank.segment[offset as usize..][..taken.info.len as usize].to_vec(),
+            let staged = taken.staged.map(|block| block.offset).or(asked.own.filter(|_| taken.landed));
+            let bytes = match staged {
+                Some(offset) => rank.segment[offset as usize..][..taken.info.len as usize].to_vec(),
                 None => match &taken.place {
                     Some(place) => place.bytes().to_vec(),
                     None => rank.read.remove(&asked.key).unwrap_or_else(|| std::mem::take(&mut taken.bytes)),
@@ -457,8 +542,11 @@ impl Play {
             }
             Packet::Part(part, bytes, None) => machine.on_part(from, &part, &Payload::own(&bytes)),
             Packet::Read(Read { send, receive, at, len, offset }) => {
-                let bytes = machine.read(from, send, at, len).expect("a message is there until it is read");
-                let answer = Packet::Part(Part { receive, at, envelope: None }, bytes.to_vec(), offset);
+                let bytes = match machine.read(from, send, at, len).expect("a message is there until it is read") {
+                    Stored::Here(bytes) => bytes.to_vec(),
+                    Stored::Placed(at) => self.network.memory[to as usize][at as usize..][..len as usize].to_vec(),
+                };
+                let answer = Packet::Part(Part { receive, at, envelope: None }, bytes, offset);
                 self.network.link(to, from).push_back(answer);
             }
         }
@@ -489,6 +577,8 @@ impl Play {
                 self.machines[rank].adopt(key, &bytes);
                 self.ranks[rank].sends.push(key);
             }
+            let placed = std::mem::take(&mut self.ranks[rank].placed);
+            self.ranks[rank].sends.extend(placed.into_iter().map(|(key, ..)| key));
             for message in std::mem::take(&mut self.ranks[rank].aside) {
                 self.machines[rank].drop_aside(message);
             }
@@ -589,163 +679,6 @@ impl Play {
         }
         for (_, key) in self.cancelled.iter().filter(|(rank, _)| *rank == me) {
             assert!(!met.contains_key(key));
-        }
-    }
-}
-
-/// Plays a random program; what was counted, of all ranks.
-fn play(mut play: Play) -> Vec<Counts> {
-    let ranks = play.ranks.len();
-    // Programs that do little at a time have more under way.
-    let busy = play.below(6) + 1;
-    for _ in 0..600 {
-        let me = play.below(ranks) as u32;
-        if play.below(busy) == 0 {
-            play.act(me);
-        }
-        match play.below(3) {
-            0 => drop(play.advance(me)),
-            _ if play.below(20) == 0 => play.machines[me as usize].post_direct(),
-            _ => {
-                let to = play.below(ranks) as u32;
-                play.deliver(me, to);
-            }
-        }
-    }
-    play.end();
-    for (me, machine) in play.machines.iter_mut().enumerate() {
-        let staging = machine.config.staging;
-        assert_eq!(machine.load(), (0, 0, 0, staging), "rank {me}: sends, receives, messages, free staging");
-        assert_eq!(machine.counts.ignored, 0);
-        assert_eq!((machine.posted.len(), machine.unexpected.len()), (0, 0));
-    }
-    (0..ranks as u32).for_each(|me| play.check(me));
-    play.machines.iter().map(|machine| machine.counts).collect()
-}
-
-/// As many programs as `AM_P2P_SEEDS` says.
-pub(super) fn seeds() -> u64 {
-    std::env::var("AM_P2P_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
-}
-
-/// Plays the seeds of a protocol.
-fn all(protocol: Protocol, ordered: bool, near: bool) -> Vec<Counts> {
-    let mut counts = Vec::new();
-    for seed in 0..seeds() {
-        let reported = format!("seed {seed}, {}, ordered {ordered}, near {near}", protocol.name());
-        let guard = PrintsOnPanic(reported);
-        let program = Play::new(seed, 1 + seed as usize % 3, protocol, ordered);
-        counts.extend(play(if near { program.near() } else { program }));
-        std::mem::forget(guard);
-    }
-    counts
-}
-
-/// Prints the seed that repeats a failure.
-pub(super) struct PrintsOnPanic(pub(super) String);
-
-impl Drop for PrintsOnPanic {
-    fn drop(&mut self) {
-        eprintln!("failed with {}", self.0);
-    }
-}
-
-#[test]
-fn random_programs_match() {
-    for protocol in Protocol::ALL {
-        let counts = all(protocol, true, false);
-        let sum = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>();
-        let used = |of| sum(of) > 0;
-        // What a protocol has not, it does not use; what it has, these programs do.
-        assert!(used(|counts| counts.eager) && used(|counts| counts.stalled) && used(|counts| counts.unexpected));
-        assert_eq!(used(|counts| counts.read), protocol == Protocol::Read);
-        assert_eq!(used(|counts| counts.ack), protocol == Protocol::Read);
-        assert_eq!(used(|counts| counts.cts), protocol != Protocol::Read);
-        assert_eq!(used(|counts| counts.receiver_initiated), protocol.advertises());
-        assert_eq!(used(|counts| counts.crossing), protocol.advertises());
-        assert_eq!(used(|counts| counts.revocations), protocol.advertises());
-        assert_eq!(used(|counts| counts.fin), !matches!(protocol, Protocol::Read | Protocol::Elided));
-    }
-}
-
-#[test]
-fn lent_messages_match() {
-    for protocol in Protocol::ALL {
-        let counts = all(protocol, true, true);
-        let used = |of: fn(&Counts) -> u64| counts.iter().map(of).sum::<u64>() > 0;
-        // Others are written since nobody reads them, or their loan has ended.
-        assert!(used(|counts| counts.cts) || protocol == Protocol::Read);
-        assert_eq!(used(|counts| counts.lent), protocol == Protocol::Elided);
-        assert_eq!(used(|counts| counts.ack), matches!(protocol, Protocol::Read | Protocol::Elided));
-        assert_eq!(used(|counts| counts.rtr), protocol.advertises() && protocol != Protocol::Elided);
-    }
-    let counts = all(Protocol::Elided, false, true);
-    assert!(counts.iter().any(|counts| counts.lent > 0) && counts.iter().any(|counts| counts.held > 0));
-}
-
-#[test]
-fn messages_that_overtake_match() {
-    for protocol in Protocol::ALL {
-        let counts = all(protocol, false, false);
-        assert!(counts.iter().any(|counts| counts.held > 0));
-        assert!(counts.iter().all(|counts| counts.rtr == 0));
-    }
-}
-
-#[test]
-fn lost_and_freed_leave_nothing() {
-    for (protocol, near) in
-        Protocol::ALL.map(|protocol| (protocol, false)).into_iter().chain([(Protocol::Elided, true)])
-    {
-        for seed in 0..seeds() {
-            let mut play = Play::new(seed, 3, protocol, true);
-            play = if near { play.near() } else { play };
-            for _ in 0..150 {
-                let (me, to) = (play.below(3) as u32, play.below(3) as u32);
-                play.act(me);
-                play.advance(me);
-                play.deliver(me, to);
-            }
-            // Rank 2 is lost: what it sent has come, and nothing more goes to it. The others free a communicator.
-            for other in 0..2u32 {
-                while play.deliver(2, other) {}
-                play.machines[other as usize].lose(2, None);
-                play.network.link(other, 2).clear();
-                play.machines[other as usize].close(1);
-            }
-            for other in 0..2 {
-                let rank = std::mem::take(&mut play.ranks[other]);
-                let machine = &mut play.machines[other];
-                rank.aside.into_iter().for_each(|message| machine.drop_aside(message));
-                rank.lent.iter().for_each(|(key, bytes)| machine.adopt(*key, bytes));
-                let lent = rank.lent.iter().map(|(key, _)| *key);
-                rank.sends.iter().copied().chain(lent).for_each(|key| machine.drop_send(key));
-                machine.post_direct();
-                if let Some((_, mut out)) = rank.direct
-                    && let Found::Posted(key) = machine.take_direct(&mut out)
-                {
-                    machine.drop_receive(key);
-                }
-                rank.asked.iter().for_each(|asked| machine.drop_receive(asked.key));
-                play.ranks[other].segment = rank.segment;
-            }
-            play.network.lent.clear();
-            // Each takes what the other still has for it.
-            for _ in 0..400 {
-                for (from, to) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
-                    while play.deliver(from, to) {}
-                    let mut port = Port { network: &mut play.network, me: to };
-                    play.machines[to as usize].advance(&mut port).unwrap();
-                    let all = Selector { context: 0, source: ANY, tag: ANY };
-                    if let Some(message) = play.machines[to as usize].set_aside(all) {
-                        play.machines[to as usize].drop_aside(message);
-                    }
-                }
-            }
-            for other in 0..2 {
-                let staging = play.machines[other].config.staging;
-                assert_eq!(play.machines[other].load(), (0, 0, 0, staging), "seed {seed}, {}", protocol.name());
-            }
         }
     }
 }

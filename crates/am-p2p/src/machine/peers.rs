@@ -91,6 +91,7 @@ pub(super) struct Advert {
     pub(super) receive: Key,
     pub(super) capacity: u64,
     pub(super) offset: u64,
+    pub(super) stays: bool,
 }
 
 /// A message that this rank has sent.

@@ -1,14 +1,15 @@
 //! A receive: what it asks for, and what has come for it.
 
 use super::chains::Selector;
-use super::control::{Envelope, KIND};
+use super::control::{Envelope, KIND, Source};
 use super::place::{MakePlace, Place};
 use super::staging::Block;
 use super::{BYTES, Failure};
 use am_core::Payload;
 use am_core::slab::Key;
-use am_core::transport::Lent;
 use am_core::zerocopy::IntoBytes;
+use std::any::Any;
+use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -185,6 +186,24 @@ impl Bytes {
     }
 }
 
+/// Whoever owns memory that a message is sent from or received to, for as long as that goes on.
+pub(crate) struct Keep {
+    _owner: Box<dyn Any + std::marker::Send>,
+}
+
+impl Keep {
+    /// Keeps an owner until this is dropped. Allocates.
+    pub(crate) fn new(owner: impl Any + std::marker::Send) -> Self {
+        Self { _owner: Box::new(owner) }
+    }
+}
+
+impl fmt::Debug for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keep")
+    }
+}
+
 /// How a long message comes.
 #[derive(Debug, Default)]
 pub(super) struct Transfer {
@@ -192,10 +211,14 @@ pub(super) struct Transfer {
     pub(super) arrived: u64,
     /// Whether the length is known and the end has been reported.
     pub(super) ended: bool,
+    /// Where its sender may write it.
     pub(super) staged: Option<Block>,
+    /// Where the caller has memory of the segment for it, and that memory's owner if the caller does not wait.
+    pub(super) own: Option<u64>,
+    pub(super) keep: Option<Keep>,
     pub(super) reading: Option<Reading>,
     /// What the message is called at its sender, and where it lies, while it may be read there.
-    pub(super) lent: Option<(Key, Lent)>,
+    pub(super) lent: Option<(Key, Source)>,
     /// Memory that it is read into while no call waits for it that has some, and what makes this.
     pub(super) place: Option<Box<dyn Place>>,
     pub(super) make: Option<MakePlace>,
@@ -229,7 +252,7 @@ impl Receive {
         self.far(|far| far.reading)
     }
 
-    pub(super) fn lent(&self) -> Option<(Key, Lent)> {
+    pub(super) fn lent(&self) -> Option<(Key, Source)> {
         self.far(|far| far.lent)
     }
 
@@ -237,13 +260,25 @@ impl Receive {
         self.far.as_ref().is_some_and(|far| far.place.is_some())
     }
 
-    /// The memory of the segment that its message was to be written to, which it has no more.
-    #[inline]
-    pub(super) fn take_staged(&mut self) -> Option<Block> {
-        self.far.as_mut()?.staged.take()
+    /// Whether its message goes to memory of the segment that its caller has.
+    pub(super) fn has_own(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| far.own.is_some())
     }
 
-    pub(super) fn take_lent(&mut self) -> Option<(Key, Lent)> {
+    /// That memory, for a message of some bytes.
+    pub(super) fn own(&self, len: u64) -> Option<Block> {
+        self.far(|far| far.own).map(|offset| Block { offset, len })
+    }
+
+    /// The memory of the segment that its message was to be written to, which it has no more: to be given back,
+    /// and not the caller's own.
+    #[inline]
+    pub(super) fn take_staged(&mut self) -> Option<Block> {
+        let far = self.far.as_mut()?;
+        far.staged.take().filter(|_| far.own.is_none())
+    }
+
+    pub(super) fn take_lent(&mut self) -> Option<(Key, Source)> {
         self.far.as_mut()?.lent.take()
     }
 
@@ -294,6 +329,8 @@ pub(crate) struct Taken {
     pub(crate) bytes: Vec<u8>,
     pub(crate) staged: Option<Block>,
     pub(crate) place: Option<Box<dyn Place>>,
+    /// Whether they are where the caller has memory of the segment for them.
+    pub(crate) landed: bool,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::chains::Selector;
 use super::control::{Control, Credit, Envelope, Offer, Part, SHORT};
 use super::peers::OutOfOrder;
 use super::place::MakePlace;
-use super::receive::{Arriving, Bytes, MessageInfo, Reading, Receive, SHORT_MESSAGE, Stage, Taken, Word};
+use super::receive::{Arriving, Bytes, Keep, MessageInfo, Reading, Receive, SHORT_MESSAGE, Stage, Taken, Word};
 use super::receive::{copy_short, short_of};
 use super::sending::units;
 use super::staging::Block;
@@ -69,7 +69,7 @@ impl Machine {
             self.post_line();
         }
         if meets || capacity > self.eager || selector.class() != 0 {
-            return self.post_any(selector, kind, capacity);
+            return self.post_any(selector, kind, capacity, None);
         }
         self.post_alone(selector, kind, capacity)
     }
@@ -84,13 +84,25 @@ impl Machine {
         key
     }
 
-    /// The same, of a receive that may meet a message at once, be advertised, or have wildcards.
+    /// Asks for a message that goes to memory of the segment, at `offset` and as long as `capacity`.
+    pub(crate) fn post_placed(&mut self, selector: Selector, kind: u32, capacity: u64, offset: u64) -> Key {
+        if !self.line.is_empty() {
+            self.post_line();
+        }
+        self.post_any(selector, kind, capacity, Some(offset))
+    }
+
+    /// The same, of a receive that may meet a message at once, be advertised, or have wildcards, or memory of the
+    /// segment for its message.
     #[inline(never)]
-    fn post_any(&mut self, selector: Selector, kind: u32, capacity: u64) -> Key {
+    fn post_any(&mut self, selector: Selector, kind: u32, capacity: u64, own: Option<u64>) -> Key {
         if self.direct.is_waiting() {
             self.post_direct();
         }
         let key = self.new_receive(selector, kind, capacity);
+        if own.is_some() {
+            self.receive_mut(key).transfer().own = own;
+        }
         #[cfg(test)]
         self.history.push(super::model::Event::Posted(key, selector));
         if !self.unexpected.is_empty()
@@ -526,7 +538,8 @@ impl Machine {
     /// A receive has a message to be written to it, or to be read by messages.
     pub(super) fn ask_to_write(&mut self, key: Key, peer: usize, send: Key) {
         let (len, elides) = (self.receive_mut(key).len, self.elides());
-        let staged = if len == 0 { None } else { self.staging.take(len) };
+        let own = self.receive_mut(key).own(len);
+        let staged = if len == 0 { None } else { own.or_else(|| self.staging.take(len)) };
         let reads = self.config.protocol == Protocol::Read;
         let bytes = if staged.is_none() { usize::try_from(len).ok().and_then(|len| zeroes(0, len)) } else { None };
         let receive = self.receive_mut(key);
@@ -547,10 +560,8 @@ impl Machine {
             self.mark_ready(peer);
         } else {
             self.counts.cts += 1;
-            self.queue_control(
-                peer,
-                Control::Cts { send, receive: key, offset: staged.map(|block| block.offset) },
-            );
+            let (offset, stays) = (staged.map(|block| block.offset), own.is_some());
+            self.queue_control(peer, Control::Cts { send, receive: key, offset, stays });
         }
         self.complete_if_arrived(key);
     }
@@ -725,10 +736,19 @@ impl Machine {
             // Its sender has not been heard yet, and may write where it was told to.
             receive.wanted = false;
             let failure = receive.failure;
-            return Some(Taken { info, cancelled: false, failure, bytes: Vec::new(), staged: None, place: None });
+            return Some(Taken {
+                info,
+                cancelled: false,
+                failure,
+                bytes: Vec::new(),
+                staged: None,
+                place: None,
+                landed: false,
+            });
         }
         let mut receive = self.receives.remove(key)?;
         let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
+        let landed = receive.has_own() && receive.staged().is_some();
         let (failure, staged) = (receive.failure, receive.take_staged());
         let place = receive.far.and_then(|far| far.place);
         let bytes = match receive.bytes {
@@ -739,6 +759,14 @@ impl Machine {
                 bytes
             }
         };
-        Some(Taken { info, cancelled, failure, bytes, staged, place })
+        Some(Taken { info, cancelled, failure, bytes, staged, place, landed })
+    }
+
+    /// Keeps the memory that a receive's message goes to, if it is under way, since nobody waits for it any more.
+    pub(crate) fn keep_receive(&mut self, key: Key, keep: Keep) {
+        if let Some(receive) = self.receives.get_mut(self.posted_of(key)) {
+            receive.transfer().keep = Some(keep);
+        }
+        self.drop_receive(key);
     }
 }

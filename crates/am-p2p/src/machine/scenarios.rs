@@ -5,7 +5,7 @@ use super::control::Offer;
 use super::model::{LINK, Packet, Play};
 use super::*;
 use am_core::layer::Progress;
-use am_core::transport::{Lent, LentFault};
+use am_core::transport::LentFault;
 
 #[test]
 fn a_receive_posted_during_a_revocation_gets_its_message() {
@@ -226,9 +226,11 @@ impl Wire for Failing {
         Err(Unsent::Failed(()))
     }
 
-    fn read_lent(&mut self, _: u32, _: &Lent, _: u64, _: &mut [u8]) -> Result<(), LentFault> {
+    fn read_lent(&mut self, _: u32, _: &Source, _: u64, _: &mut [u8]) -> Result<(), LentFault> {
         Err(LentFault::Failed)
     }
+
+    fn read_own(&mut self, _: u64, _: &mut [u8]) {}
 
     fn longest_part(&self, _: u32, _: bool) -> u64 {
         100
@@ -245,7 +247,7 @@ fn what_cannot_be_sent_fails_once() {
     let send = play.send_one(3, 500);
     play.settle();
     // A place that is no part of any segment.
-    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(1 << 50) };
+    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(1 << 50), stays: false };
     play.machines[0].on_control(1, cts, Credit::default());
     assert!(play.machines[0].advance(&mut Failing).is_err());
     assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
@@ -254,7 +256,7 @@ fn what_cannot_be_sent_fails_once() {
     let mut play = Play::pair(1 << 20);
     let send = play.send_one(3, 500);
     play.settle();
-    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(u64::MAX - 1) };
+    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(u64::MAX - 1), stays: true };
     play.machines[0].on_control(1, cts, Credit::default());
     assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
 }

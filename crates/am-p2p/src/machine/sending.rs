@@ -1,12 +1,13 @@
 //! Messages on their way out.
 
 use super::advance::Item;
-use super::control::{Control, Credit, Envelope, Offer, SHORT};
+use super::control::{Control, Credit, Envelope, Offer, SHORT, Source};
 use super::peers::{Advert, Logged, Pair, Peer};
+use super::receive::Keep;
 use super::{Failure, Machine};
 use crate::config::Protocol;
 use am_core::slab::Key;
-use am_core::transport::{Lent, Loan};
+use am_core::transport::Loan;
 
 /// What the sender of a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,16 @@ pub(super) enum Body {
     Owned(Vec<u8>),
     /// With the caller, who waits and writes them.
     Lent,
+    /// In the segment, from this offset on.
+    Placed(u64),
+}
+
+/// Bytes of a message that are read by messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored<'a> {
+    Here(&'a [u8]),
+    /// In the segment, from this offset on.
+    Placed(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +58,8 @@ pub(super) struct Grant {
     pub(super) receive: Key,
     /// In the receiver's segment, or in pieces.
     pub(super) offset: Option<u64>,
+    /// Whether it stays there, so that there is no use in short parts.
+    pub(super) stays: bool,
     /// Whether the receiver does not know the envelope.
     pub(super) unknown: bool,
 }
@@ -59,10 +72,12 @@ pub(crate) struct Send {
     pub(super) len: u64,
     pub(super) mode: Mode,
     /// Where its bytes lie for the receiver to read, until nobody may.
-    pub(super) lent: Option<Lent>,
+    pub(super) lent: Option<Source>,
     /// Of bytes that it owns; before them, so that it ends first.
     loan: Option<Loan>,
     pub(super) body: Body,
+    /// Who owns the memory of the segment that the bytes are in, where nobody waits for the message.
+    keep: Option<Keep>,
     pub(super) stage: Stage,
     pub(super) grant: Option<Grant>,
     /// Bytes that have been written, and whether any part has.
@@ -75,8 +90,8 @@ pub(crate) struct Send {
 
 impl Send {
     /// A message that waits for its turn.
-    fn new(to: u32, envelope: Envelope, mode: Mode, len: u64, lent: Option<Lent>, body: Body) -> Self {
-        let (stage, loan, grant, failure) = (Stage::Backlogged, None, None, None);
+    fn new(to: u32, envelope: Envelope, mode: Mode, len: u64, lent: Option<Source>, body: Body) -> Self {
+        let (stage, loan, keep, grant, failure) = (Stage::Backlogged, None, None, None, None);
         Self {
             to,
             envelope,
@@ -85,6 +100,7 @@ impl Send {
             lent,
             loan,
             body,
+            keep,
             stage,
             grant,
             at: 0,
@@ -98,7 +114,7 @@ impl Send {
     pub(super) fn owned(&self) -> Option<&[u8]> {
         match &self.body {
             Body::Owned(bytes) => Some(bytes),
-            Body::Lent => None,
+            Body::Lent | Body::Placed(_) => None,
         }
     }
 }
@@ -193,6 +209,7 @@ impl Machine {
             lent: None,
             loan: None,
             body: Body::Owned(body),
+            keep: None,
             stage: Stage::Queued,
             grant: None,
             at: 0,
@@ -209,7 +226,7 @@ impl Machine {
     /// Takes up a message.
     pub(crate) fn begin(&mut self, to: u32, envelope: Envelope, mode: Mode, bytes: Vec<u8>) -> Key {
         let (len, loan) = (bytes.len() as u64, self.lend(to, &bytes));
-        let lent = loan.as_ref().map(Loan::lent);
+        let lent = loan.as_ref().map(|loan| Source::Process(loan.lent()));
         self.take_up(Send { loan, ..Send::new(to, envelope, mode, len, lent, Body::Owned(bytes)) })
     }
 
@@ -221,9 +238,21 @@ impl Machine {
         envelope: Envelope,
         mode: Mode,
         len: u64,
-        lent: Option<Lent>,
+        loan: Option<&Loan>,
     ) -> Key {
+        let lent = loan.map(|loan| Source::Process(loan.lent()));
         self.take_up(Send::new(to, envelope, mode, len, lent, Body::Lent))
+    }
+
+    /// Takes up a message whose bytes are in the segment from `at` on, and stay as they are until it is over. The
+    /// receiver may read them where `lent` says.
+    pub(crate) fn begin_placed(
+        &mut self,
+        (to, envelope, mode): (u32, Envelope, Mode),
+        (at, len): (u64, u64),
+        lent: Option<Source>,
+    ) -> Key {
+        self.take_up(Send::new(to, envelope, mode, len, lent, Body::Placed(at)))
     }
 
     fn take_up(&mut self, send: Send) -> Key {
@@ -253,10 +282,10 @@ impl Machine {
     /// Numbers a message and chooses its way.
     fn launch(&mut self, peer: usize, key: Key) {
         let Some(send) = self.sends.get(key) else { return };
-        let (to, mut envelope, len, mode, lent) =
-            (send.to, send.envelope, send.len, send.mode, matches!(send.body, Body::Lent));
+        let (to, mut envelope, len, mode, owned) =
+            (send.to, send.envelope, send.len, send.mode, matches!(send.body, Body::Owned(_)));
         let (pair, needed) = (self.pair(envelope.context, to), units(len));
-        let fits = len <= self.eager && mode == Mode::Standard && self.room(peer).units >= needed && !lent;
+        let fits = len <= self.eager && mode == Mode::Standard && self.room(peer).units >= needed && owned;
         self.number(pair, &mut envelope, if fits { needed } else { 1 }, (!fits).then_some(key));
         let advert = self.take_advert(pair, envelope.tag);
         let written = advert.filter(|advert| !fits && advert.capacity >= len);
@@ -267,9 +296,9 @@ impl Machine {
             send.stage = Stage::Queued;
             self.peers[peer].queue.push_back(Item::Eager(key));
             self.mark_ready(peer);
-        } else if let Some(Advert { receive, offset, .. }) = written {
+        } else if let Some(Advert { receive, offset, stays, .. }) = written {
             self.counts.receiver_initiated += 1;
-            self.grant(key, Grant { receive, offset: Some(offset), unknown: true });
+            self.grant(key, Grant { receive, offset: Some(offset), stays, unknown: true });
         } else {
             send.stage = Stage::Offered;
             let offer = Offer { send: key, lent: send.lent };
@@ -322,11 +351,14 @@ impl Machine {
 
     /// Gives bytes to a message whose caller does not wait any more, and has ended their loan.
     pub(crate) fn adopt(&mut self, key: Key, bytes: &[u8]) {
-        let Some(send) = self.sends.get_mut(key).filter(|send| matches!(send.body, Body::Lent)) else { return };
+        let Some(send) = self.sends.get_mut(key).filter(|send| !matches!(send.body, Body::Owned(_))) else {
+            return;
+        };
         if send.stage == Stage::Done {
             return;
         }
-        let (to, granted) = (send.to, send.stage == Stage::Granted);
+        // What is in the segment is being written by progress functions already.
+        let (to, granted) = (send.to, send.stage == Stage::Granted && matches!(send.body, Body::Lent));
         (send.body, send.lent) = (Body::Owned(bytes.to_vec()), None);
         if granted {
             let peer = self.peer(to);
@@ -336,14 +368,14 @@ impl Machine {
     }
 
     /// The receiver says where a message goes.
-    pub(super) fn on_cts(&mut self, from: u32, key: Key, receive: Key, offset: Option<u64>) {
+    pub(super) fn on_cts(&mut self, from: u32, key: Key, receive: Key, (offset, stays): (Option<u64>, bool)) {
         let offered = |send: &&Send| send.to == from && send.stage == Stage::Offered;
         if self.sends.get(key).filter(offered).is_none() {
             self.ignore();
             return;
         }
         self.counts.sender_initiated += 1;
-        self.grant(key, Grant { receive, offset, unknown: false });
+        self.grant(key, Grant { receive, offset, stays, unknown: false });
     }
 
     /// The receiver does not take a message.
@@ -372,11 +404,27 @@ impl Machine {
     }
 
     /// A part of a message that its receiver reads.
-    pub(crate) fn read(&self, from: u32, key: Key, at: u64, len: u32) -> Option<&[u8]> {
+    pub(crate) fn read(&self, from: u32, key: Key, at: u64, len: u32) -> Option<Stored<'_>> {
         let send = self.sends.get(key).filter(|send| send.to == from && send.stage == Stage::Offered)?;
-        let Body::Owned(bytes) = &send.body else { return None };
-        let at = usize::try_from(at).ok()?;
-        bytes.get(at..at.checked_add(len as usize)?)
+        match &send.body {
+            Body::Lent => None,
+            Body::Owned(bytes) => {
+                let at = usize::try_from(at).ok()?;
+                bytes.get(at..at.checked_add(len as usize)?).map(Stored::Here)
+            }
+            Body::Placed(offset) => {
+                let inside = at.checked_add(u64::from(len)).is_some_and(|end| end <= send.len);
+                inside.then_some(Stored::Placed(offset + at))
+            }
+        }
+    }
+
+    /// Keeps the memory that a message is sent from, if it is under way, since nobody waits for it any more.
+    pub(crate) fn keep_send(&mut self, key: Key, keep: Keep) {
+        if let Some(send) = self.sends.get_mut(key).filter(|send| send.stage != Stage::Done) {
+            send.keep = Some(keep);
+        }
+        self.drop_send(key);
     }
 
     /// A message is over.
@@ -384,6 +432,7 @@ impl Machine {
         let Some(send) = self.sends.get_mut(key) else { return };
         // The loan ends before the bytes go.
         (send.stage, send.lent, send.loan) = (Stage::Done, None, None);
+        send.keep = None;
         let body = std::mem::replace(&mut send.body, Body::Lent);
         if !send.wanted {
             self.sends.remove(key);

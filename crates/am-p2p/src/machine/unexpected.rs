@@ -81,10 +81,20 @@ impl Machine {
     }
 
     /// Receives a message that was set aside. `None` if its sender was lost before it could be fetched.
-    pub(crate) fn receive_aside(&mut self, message: Key, kind: u32, capacity: u64) -> Option<Key> {
+    /// `own` is where the caller has memory of the segment for it.
+    pub(crate) fn receive_aside(
+        &mut self,
+        message: Key,
+        kind: u32,
+        capacity: u64,
+        own: Option<u64>,
+    ) -> Option<Key> {
         let Unexpected { from, envelope, .. } = self.stored.get(message)?;
         let selector = Selector { context: envelope.context, source: *from, tag: envelope.tag };
         let key = self.new_receive(selector, kind, capacity);
+        if own.is_some() {
+            self.receive_mut(key).transfer().own = own;
+        }
         self.match_stored(key, message);
         Some(key)
     }
