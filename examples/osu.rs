@@ -5,8 +5,13 @@
 //! `cargo run --release --example osu -- --ranks 2 --bench latency`; `--help` lists the flags.
 
 use active_messages::anywhere::{Flags, Options, Part, Program, Report};
-use active_messages::p2p::{Communicator, MessageConfig, P2p, Protocol};
+use active_messages::p2p::{
+    Communicator, MessageConfig, MessageError, P2p, Protocol, ReceiveRequest, SegmentReceive, SegmentSend,
+    SendRequest,
+};
+use active_messages::pgas::allocator::{AllocationError, LocalArray, SegmentAllocation};
 use active_messages::pgas::collectives::{Max, Min, Sum};
+use active_messages::pgas::pointer::GlobalSlice;
 use active_messages::prelude::*;
 
 /// Which benchmark.
@@ -42,6 +47,8 @@ struct Osu {
     repetitions: u32,
     protocol: Protocol,
     eager: usize,
+    /// Which buffers are in segments: what is sent, what is received.
+    placed: [bool; 2],
     json: bool,
 }
 
@@ -49,19 +56,85 @@ struct Osu {
 struct Side<T: Transport> {
     endpoint: Endpoint<T, P2p>,
     world: Communicator,
-    out: Vec<u8>,
-    into: Vec<u8>,
+    out: Buffer,
+    into: Buffer,
 }
 
-type Outcome = Result<(), active_messages::p2p::MessageError>;
+/// A rank's memory for messages: of its own, or of its segment.
+enum Buffer {
+    Own(Vec<u8>),
+    Placed(LocalArray<u8>),
+}
+
+/// The first bytes of an array of the segment.
+fn first(array: &LocalArray<u8>, len: usize) -> GlobalSlice<u8> {
+    array.slice().range(0..len as u64).expect("buffers are as long as the largest message")
+}
+
+enum Sending {
+    Own(SendRequest),
+    Placed(SegmentSend<GlobalSlice<u8>>),
+}
+
+enum Receiving {
+    Own(ReceiveRequest<u8>),
+    Placed(SegmentReceive<GlobalSlice<u8>>),
+}
+
+type Outcome = Result<(), MessageError>;
 
 impl<T: Transport> Side<T> {
     fn send(&mut self, to: u32, len: usize) -> Outcome {
-        self.world.send(&mut self.endpoint, to, 1, &self.out[..len])
+        match &self.out {
+            Buffer::Own(out) => self.world.send(&mut self.endpoint, to, 1, &out[..len]),
+            Buffer::Placed(out) => self.world.send_segment(&mut self.endpoint, to, 1, &first(out, len)),
+        }
     }
 
     fn receive(&mut self, from: u32, len: usize) -> Outcome {
-        self.world.receive_into(&mut self.endpoint, from, 1, &mut self.into[..len]).map(drop)
+        match &mut self.into {
+            Buffer::Own(into) => self.world.receive_into(&mut self.endpoint, from, 1, &mut into[..len]).map(drop),
+            Buffer::Placed(into) => {
+                self.world.receive_segment(&mut self.endpoint, from, 1, first(into, len)).map(drop)
+            }
+        }
+    }
+
+    fn begin_receive(&mut self, from: u32, tag: i32, len: usize) -> Result<Receiving, MessageError> {
+        let Self { endpoint, world, into, .. } = self;
+        Ok(match into {
+            Buffer::Own(_) => Receiving::Own(world.immediate_receive(endpoint, from, tag, len)?),
+            Buffer::Placed(into) => {
+                Receiving::Placed(world.immediate_receive_segment(endpoint, from, tag, first(into, len))?)
+            }
+        })
+    }
+
+    fn end_receive(&mut self, receive: Receiving, len: usize) -> Outcome {
+        match (receive, &mut self.into) {
+            (Receiving::Own(request), Buffer::Own(into)) => {
+                request.wait_into(&mut self.endpoint, &mut into[..len]).map(drop)
+            }
+            (Receiving::Own(request), Buffer::Placed(_)) => request.wait(&mut self.endpoint).map(drop),
+            (Receiving::Placed(request), _) => request.wait(&mut self.endpoint).map(drop),
+        }
+    }
+
+    fn begin_send(&mut self, to: u32, tag: i32, len: usize) -> Result<Sending, MessageError> {
+        let Self { endpoint, world, out, .. } = self;
+        Ok(match out {
+            Buffer::Own(out) => Sending::Own(world.immediate_send(endpoint, to, tag, &out[..len])?),
+            Buffer::Placed(out) => {
+                Sending::Placed(world.immediate_send_segment(endpoint, to, tag, first(out, len))?)
+            }
+        })
+    }
+
+    fn end_send(&mut self, send: Sending) -> Outcome {
+        match send {
+            Sending::Own(request) => request.wait(&mut self.endpoint),
+            Sending::Placed(request) => request.wait(&mut self.endpoint).map(drop),
+        }
     }
 
     /// The least and the most of the ranks' times, and their average.
@@ -88,54 +161,68 @@ impl<T: Transport> Side<T> {
 
     /// A window of messages out, or in, or both, and an answer.
     fn window(&mut self, other: u32, len: usize, sends: bool, receives: bool) -> Outcome {
-        let Self { endpoint, world, out, into } = self;
         let mut receiving = Vec::with_capacity(WINDOW);
         if receives {
             for _ in 0..WINDOW {
-                receiving.push(world.immediate_receive::<_, _, u8>(endpoint, other, 1, len)?);
+                receiving.push(self.begin_receive(other, 1, len)?);
             }
         }
         if sends {
             let mut sending = Vec::with_capacity(WINDOW);
             for _ in 0..WINDOW {
-                sending.push(world.immediate_send(endpoint, other, 1, &out[..len])?);
+                sending.push(self.begin_send(other, 1, len)?);
             }
             for request in sending {
-                request.wait(endpoint)?;
+                self.end_send(request)?;
             }
         }
         for request in receiving {
-            request.wait_into(endpoint, &mut into[..len])?;
+            self.end_receive(request, len)?;
         }
         // The side that only received answers.
         match (sends, receives) {
             (true, true) => Ok(()),
-            (true, false) => world.receive_into(endpoint, other, 2, &mut into[..0]).map(drop),
-            _ => world.send(endpoint, other, 2, &out[..0]),
+            (true, false) => self.world.receive_into(&mut self.endpoint, other, 2, &mut [0u8; 0]).map(drop),
+            _ => self.world.send(&mut self.endpoint, other, 2, &[0u8; 0]),
         }
     }
 
     /// A message to the next rank and one from the one before.
     fn send_receive(&mut self, len: usize) -> Outcome {
-        let Self { endpoint, world, out, into } = self;
-        let (me, size) = (world.rank(), world.size());
+        let (me, size) = (self.world.rank(), self.world.size());
         let (next, previous) = ((me + 1) % size, (me + size - 1) % size);
-        world.send_receive_into(endpoint, (next, 1), &out[..len], (previous, 1), &mut into[..len]).map(drop)
+        let Self { endpoint, world, out, into } = self;
+        match (&*out, into) {
+            (Buffer::Own(out), Buffer::Own(into)) => {
+                let into = &mut into[..len];
+                world.send_receive_into(endpoint, (next, 1), &out[..len], (previous, 1), into).map(drop)
+            }
+            (Buffer::Placed(out), Buffer::Placed(into)) => {
+                let (out, into) = (first(out, len), first(into, len));
+                world.send_receive_segment(endpoint, (next, 1), &out, (previous, 1), into).map(drop)
+            }
+            // Memory of both kinds.
+            _ => {
+                let receive = self.begin_receive(previous, 1, len)?;
+                let send = self.begin_send(next, 1, len)?;
+                self.end_receive(receive, len)?;
+                self.end_send(send)
+            }
+        }
     }
 
     /// Messages to both neighbours and from both.
     fn exchange(&mut self, len: usize) -> Outcome {
-        let Self { endpoint, world, out, into } = self;
-        let (me, size) = (world.rank(), world.size());
+        let (me, size) = (self.world.rank(), self.world.size());
         let (next, previous) = ((me + 1) % size, (me + size - 1) % size);
-        let left = world.immediate_receive::<_, _, u8>(endpoint, previous, 1, len)?;
-        let right = world.immediate_receive::<_, _, u8>(endpoint, next, 2, len)?;
-        let a = world.immediate_send(endpoint, next, 1, &out[..len])?;
-        let b = world.immediate_send(endpoint, previous, 2, &out[..len])?;
-        left.wait_into(endpoint, &mut into[..len])?;
-        right.wait_into(endpoint, &mut into[..len])?;
-        a.wait(endpoint)?;
-        b.wait(endpoint)
+        let left = self.begin_receive(previous, 1, len)?;
+        let right = self.begin_receive(next, 2, len)?;
+        let a = self.begin_send(next, 1, len)?;
+        let b = self.begin_send(previous, 2, len)?;
+        self.end_receive(left, len)?;
+        self.end_receive(right, len)?;
+        self.end_send(a)?;
+        self.end_send(b)
     }
 }
 
@@ -225,7 +312,14 @@ impl Program for Osu {
         let mut endpoint = rank.attach(handlers, p2p)?;
         let world = Communicator::world(&mut endpoint)?;
         let (me, ranks) = (world.rank(), world.size());
-        let mut side = Side { endpoint, world, out: vec![b'a'; self.largest], into: vec![b'b'; self.largest] };
+        let mut buffer = |placed: bool, byte: u8| -> Result<Buffer, AllocationError> {
+            if !placed {
+                return Ok(Buffer::Own(vec![byte; self.largest]));
+            }
+            endpoint.allocate_local(self.largest as u64).map(Buffer::Placed)
+        };
+        let (out, into) = (buffer(self.placed[0], b'a')?, buffer(self.placed[1], b'b')?);
+        let mut side = Side { endpoint, world, out, into };
         if me == 0 && !self.json {
             println!("{}", self.head(ranks));
         }
@@ -281,6 +375,12 @@ fn main() -> std::process::ExitCode {
     let help = format!("how long messages travel: {}", protocols.join(", "));
     let protocol = flags.value("--protocol", "NAME", Protocol::default().name().to_owned(), &help);
     let eager = flags.value("--eager", "BYTES", MessageConfig::default().eager, "largest eager message");
+    let memories = [("own", [false; 2]), ("out", [true, false]), ("into", [false, true]), ("both", [true; 2])];
+    let names: Vec<&str> = memories.iter().map(|(name, _)| *name).collect();
+    let help = format!("which buffers are in segments: {} (own: none)", names.join(", "));
+    let memory = flags.value("--segments", "WHICH", "own".to_owned(), &help);
+    let placed = memories.iter().find(|(name, _)| *name == memory).map(|(_, placed)| *placed);
+    flags.require(placed.is_some(), "--segments is none of those that --help lists");
     let bench = BENCHES.iter().find(|(other, _)| *other == name).map(|(_, bench)| *bench);
     let chosen = Protocol::named(&protocol);
     flags.require(bench.is_some(), "--bench is none of those that --help lists");
@@ -290,5 +390,6 @@ fn main() -> std::process::ExitCode {
     flags.segment_bytes((8 * largest).clamp(1 << 20, 64 << 20));
     let (bench, protocol) = (bench.unwrap_or(Bench::Latency), chosen.unwrap_or_default());
     let json = flags.json();
-    flags.run(Osu { bench, largest, repetitions, protocol, eager, json })
+    let placed = placed.unwrap_or_default();
+    flags.run(Osu { bench, largest, repetitions, protocol, eager, placed, json })
 }

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use active_messages::p2p::{Communicator, P2p};
+use active_messages::pgas::allocator::{LocalArray, SegmentAllocation};
 use active_messages::{Endpoint, Handlers, Payload, Rank, Request, Token};
 use transport_udp::{LocalJob, LocalOptions, Udp, UdpConfig};
 
@@ -25,6 +26,11 @@ pub(crate) enum FarP2pTask {
     LongTrip,
     /// A message of so many bytes there and one of as many, but eight at most, back.
     Messages {
+        /// The bytes.
+        bytes: usize,
+    },
+    /// The same, to memory of the receiver's segment.
+    Placed {
         /// The bytes.
         bytes: usize,
     },
@@ -58,6 +64,8 @@ struct FarP2pRank {
     ask: Request<u64>,
     out: Vec<u8>,
     into: Vec<u8>,
+    /// As long, in the segment.
+    placed: LocalArray<u8>,
 }
 
 impl FarP2pRank {
@@ -73,13 +81,14 @@ impl FarP2pRank {
         let state = State { p2p, replies: 0 };
         let mut endpoint = Endpoint::attach(transport, handlers, state).expect("all ranks have the same tables");
         let world = Communicator::world(&mut endpoint).expect("nobody is lost");
-        Self { endpoint, world, ask, out: vec![7; BLOCK], into: vec![0; BLOCK] }
+        let placed = endpoint.allocate_local(BLOCK as u64).expect("there is room");
+        Self { endpoint, world, ask, out: vec![7; BLOCK], into: vec![0; BLOCK], placed }
     }
 
     /// Does this rank's part of a task; the time from the common start on.
     fn perform(&mut self, task: FarP2pTask, iterations: u64) -> Duration {
         let there = "nobody is lost";
-        let Self { endpoint, world, ask, out, into } = self;
+        let Self { endpoint, world, ask, out, into, placed } = self;
         world.team().barrier(endpoint).expect(there);
         let (start, leads) = (Instant::now(), world.rank() == 0);
         match task {
@@ -104,6 +113,18 @@ impl FarP2pRank {
                     } else {
                         world.receive_into(endpoint, 0, 1, &mut into[..there_bytes]).expect(there);
                         world.send(endpoint, 0, 1, &out[..back_bytes]).expect(there);
+                    }
+                }
+            }
+            FarP2pTask::Placed { bytes } => {
+                let there_memory = placed.slice().range(0..bytes as u64).expect("it is as long");
+                for _ in 0..iterations {
+                    if leads {
+                        world.send(endpoint, 1, 1, &out[..bytes]).expect(there);
+                        world.receive_into(endpoint, 1, 1, &mut into[..8]).expect(there);
+                    } else {
+                        world.receive_segment(endpoint, 0, 1, there_memory).expect(there);
+                        world.send(endpoint, 0, 1, &out[..8]).expect(there);
                     }
                 }
             }

@@ -117,6 +117,7 @@ fn measure_calls(bench: &mut Bench<'_>) {
 
 fn measure_p2p(bench: &mut Bench<'_>) {
     all(bench, &mut Crew::start(WorldPlan::new(2).with_p2p()), &p2p_cases::pair());
+    all(bench, &mut Crew::start(WorldPlan::new(2).with_p2p_on_either()), &p2p_cases::either());
     all(bench, &mut Crew::start(WorldPlan::new(2)), &p2p_cases::far());
     #[cfg(feature = "p2p-udp")]
     far_p2p::end();

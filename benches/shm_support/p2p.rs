@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use active_messages::launch::JobTransport;
 use active_messages::p2p::{Communicator, Messages, P2p, Protocol, ReceiveRequest};
+use active_messages::pgas::allocator::{LocalArray, SegmentAllocation};
 use active_messages::pgas::collectives::Sum;
 use active_messages::shm::{Job, JoinOptions, Shm};
-use active_messages::{Endpoint, Handlers};
+use active_messages::{Endpoint, Handlers, Transport};
 use serde::{Deserialize, Serialize};
 
 /// Messages that are under way at once where the rate or bandwidth is measured.
@@ -49,6 +51,15 @@ pub(crate) enum P2pTask {
         /// Bytes of each.
         bytes: usize,
     },
+    /// The same, where messages come from memory of the segment, or go there, or both.
+    Placed {
+        /// Bytes of each.
+        bytes: usize,
+        /// Which.
+        memory: Placed,
+        /// Whether what has come is sent back.
+        echo: bool,
+    },
     /// What has come is sent back.
     Echo {
         /// Bytes of it.
@@ -73,6 +84,17 @@ pub(crate) enum P2pTask {
     },
 }
 
+/// Which memory of a message is in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Placed {
+    /// What is sent.
+    Out,
+    /// What is received.
+    Into,
+    /// Both.
+    Both,
+}
+
 /// A collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Operation {
@@ -86,39 +108,69 @@ pub(crate) enum Operation {
     },
 }
 
+/// A rank of one of both types of endpoints.
+pub(crate) enum AnyP2pRank {
+    Shared(P2pRank<Shm>),
+    /// What [`RankJob::attach`](active_messages::launch::RankJob::attach) gives.
+    Either(P2pRank<JobTransport>),
+}
+
+impl AnyP2pRank {
+    /// Joins as `rank` and waits for all others.
+    pub(crate) fn join(job: &Job, rank: u32, either: bool) -> Self {
+        let options = JoinOptions::default().segment_bytes(64 << 20);
+        let shm = job.join_with(rank, options).expect("the rank is free");
+        if either {
+            Self::Either(P2pRank::attach(JobTransport::near(shm)))
+        } else {
+            Self::Shared(P2pRank::attach(shm))
+        }
+    }
+
+    /// Leaves without a word to the others, who are leaving too.
+    pub(crate) fn leave(self) {
+        match self {
+            Self::Shared(rank) => drop(rank.endpoint.leave()),
+            Self::Either(rank) => drop(rank.endpoint.leave()),
+        }
+    }
+
+    /// Does this rank's part of `task`; the time from the common start to the common end.
+    pub(crate) fn perform(&mut self, task: P2pTask, iterations: u64) -> Duration {
+        match self {
+            Self::Shared(rank) => rank.perform(task, iterations),
+            Self::Either(rank) => rank.perform(task, iterations),
+        }
+    }
+}
+
 /// One rank.
-pub(crate) struct P2pRank {
-    endpoint: Endpoint<Shm, P2p>,
+pub(crate) struct P2pRank<T: Transport> {
+    endpoint: Endpoint<T, P2p>,
     world: Communicator,
     /// Of all ranks, too.
     copy: Communicator,
     out: Vec<u8>,
     into: Vec<u8>,
+    /// The same, in the segment.
+    placed: [LocalArray<u8>; 2],
     posted: Vec<ReceiveRequest<u8>>,
     way: Way,
 }
 
-impl P2pRank {
-    /// Joins as `rank` and waits for all others.
-    pub(crate) fn join(job: &Job, rank: u32) -> Self {
-        let options = JoinOptions::default().segment_bytes(64 << 20);
-        let shm = job.join_with(rank, options).expect("the rank is free");
+impl<T: Transport> P2pRank<T> {
+    fn attach(transport: T) -> Self {
         let mut handlers = Handlers::<P2p>::new();
         let p2p = P2p::register(&mut handlers).expect("the names differ");
-        let mut endpoint = Endpoint::attach(shm, handlers, p2p).expect("all ranks run this program");
+        let mut endpoint = Endpoint::attach(transport, handlers, p2p).expect("all ranks run this program");
         let world = Communicator::world(&mut endpoint).expect("nobody is lost");
         let copy = world.duplicate(&mut endpoint).expect("nobody is lost");
         let (out, into) = (vec![1; LARGEST], vec![0; LARGEST]);
-        Self { endpoint, world, copy, out, into, posted: Vec::new(), way: Way::Elided }
+        let placed = [1, 2].map(|_| endpoint.allocate_local(LARGEST as u64).expect("there is room"));
+        Self { endpoint, world, copy, out, into, placed, posted: Vec::new(), way: Way::Elided }
     }
 
-    /// Leaves without a word to the others, who are leaving too.
-    pub(crate) fn leave(self) {
-        self.endpoint.leave();
-    }
-
-    /// Does this rank's part of `task`; the time from the common start to the common end.
-    pub(crate) fn perform(&mut self, task: P2pTask, iterations: u64) -> Duration {
+    fn perform(&mut self, task: P2pTask, iterations: u64) -> Duration {
         let way = if let P2pTask::PingPong { way, .. } = task { way } else { Way::Elided };
         let receives = if let P2pTask::Posted { receives } = task { receives } else { 0 };
         self.prepare(way, receives);
@@ -127,6 +179,7 @@ impl P2pRank {
         match task {
             P2pTask::PingPong { bytes, .. } => self.ping_pong(bytes, iterations),
             P2pTask::Apart { bytes } => self.apart(bytes, iterations),
+            P2pTask::Placed { bytes, memory, echo } => self.placed(bytes, memory, echo, iterations),
             P2pTask::Echo { bytes } => self.echo(bytes, iterations),
             P2pTask::Flood { bytes } => self.flood(bytes, iterations),
             P2pTask::Posted { .. } => self.ping_pong(8, iterations),
@@ -179,6 +232,26 @@ impl P2pRank {
             } else {
                 world.receive_into(endpoint, other, 1, into).expect("the other sends");
                 copy.send(endpoint, other, 1, out).expect("the other serves");
+            }
+        }
+    }
+
+    fn placed(&mut self, bytes: usize, memory: Placed, echo: bool, trips: u64) {
+        let Self { endpoint, world, out, into, placed, .. } = self;
+        let (other, out, into) = (1 - world.rank(), &out[..bytes], &mut into[..bytes]);
+        let part = |array: &LocalArray<u8>| array.slice().range(0..bytes as u64).expect("it is longer");
+        let (from, to) = (part(&placed[usize::from(echo)]), part(&placed[1]));
+        for half in 0..2 * trips {
+            let sends = (half % 2 == 0) == (other == 1);
+            match (sends, memory) {
+                (true, Placed::Into) => world.send(endpoint, other, 1, out).expect("the other serves"),
+                (true, _) => world.send_segment(endpoint, other, 1, &from).expect("the other serves"),
+                (false, Placed::Out) => {
+                    world.receive_into(endpoint, other, 1, into).expect("the other sends");
+                }
+                (false, _) => {
+                    world.receive_segment(endpoint, other, 1, to).expect("the other sends");
+                }
             }
         }
     }

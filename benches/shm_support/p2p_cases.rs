@@ -9,7 +9,7 @@ use super::am::AmTask;
 use super::case::Case;
 #[cfg(feature = "p2p-udp")]
 use super::far_p2p::FarP2pTask;
-use super::p2p::{Operation, P2pTask, Way};
+use super::p2p::{Operation, P2pTask, Placed, Way};
 use super::raw::RawTask;
 
 const KIB: usize = 1 << 10;
@@ -29,6 +29,17 @@ pub(crate) fn pair() -> Vec<Case> {
     // The same bytes there and back, so that each side reads what the other has just written.
     let fresh = |name: &str, bytes: usize| {
         let (task, moved) = (P2pTask::Echo { bytes }, 2.0 * bytes as f64);
+        let copy = RawTask::Echo { bytes };
+        Case::new(name, Unit::GigabytesPerSecond, task, moved).beside("memcpy, there and back", copy, moved)
+    };
+    // In memory of segments, which each can see of the other.
+    let placed = |name: &str, bytes: usize, memory| {
+        let (task, moved) = (P2pTask::Placed { bytes, memory, echo: false }, 2.0 * bytes as f64);
+        let case = Case::new(name, Unit::GigabytesPerSecond, task, moved);
+        case.beside("memcpy", RawTask::Put { bytes }, bytes as f64).bar(Bar::RatioAtLeast(0.85))
+    };
+    let placed_fresh = |name: &str, bytes: usize| {
+        let (task, moved) = (P2pTask::Placed { bytes, memory: Placed::Both, echo: true }, 2.0 * bytes as f64);
         let copy = RawTask::Echo { bytes };
         Case::new(name, Unit::GigabytesPerSecond, task, moved).beside("memcpy, there and back", copy, moved)
     };
@@ -56,8 +67,16 @@ pub(crate) fn pair() -> Vec<Case> {
             .bar(Bar::ValueAtLeast(25.0)),
         bulk("64 KB ping-pong", 64 * KIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
         bulk("1 MiB ping-pong", MIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
+        placed("64 KB ping-pong, from segments", 64 * KIB, Placed::Out),
+        placed("1 MiB ping-pong, from segments", MIB, Placed::Out),
+        placed("64 KB ping-pong, into segments", 64 * KIB, Placed::Into),
+        placed("1 MiB ping-pong, into segments", MIB, Placed::Into),
+        placed("64 KB ping-pong, between segments", 64 * KIB, Placed::Both),
+        placed("1 MiB ping-pong, between segments", MIB, Placed::Both),
         fresh("64 KB ping-pong, fresh", 64 * KIB),
         fresh("1 MiB ping-pong, fresh", MIB),
+        placed_fresh("64 KB ping-pong, fresh, between segments", 64 * KIB),
+        placed_fresh("1 MiB ping-pong, fresh, between segments", MIB),
         bulk("1 MiB ping-pong, sender-initiated", MIB, Way::SenderInitiated),
         bulk("1 MiB ping-pong, read", MIB, Way::Read),
         Case::new("1 MiB bandwidth", Unit::GigabytesPerSecond, P2pTask::Flood { bytes: MIB }, MIB as f64).beside(
@@ -78,6 +97,19 @@ pub(crate) fn pair() -> Vec<Case> {
     ]
 }
 
+/// Two ranks whose endpoints are of the type that programs get which choose between networks.
+pub(crate) fn either() -> Vec<Case> {
+    let trip = P2pTask::PingPong { bytes: 8, way: Way::Elided };
+    vec![
+        Case::new("8 B ping-pong, either network", Unit::Microseconds, trip, 1.0)
+            .beside("short round trip", AmTask::EmptyTrip, 1.0)
+            .bar(Bar::RatioAtMost(1.35)),
+        Case::new("8 B message rate, either network", Unit::MillionPerSecond, P2pTask::Flood { bytes: 8 }, 1.0)
+            .beside("short flood", AmTask::ShortFlood, 1.0)
+            .bar(Bar::ValueAtLeast(25.0)),
+    ]
+}
+
 /// Two ranks over UDP: none without the feature `p2p-udp`.
 #[cfg(not(feature = "p2p-udp"))]
 pub(crate) const fn far() -> Vec<Case> {
@@ -95,6 +127,14 @@ pub(crate) fn far() -> Vec<Case> {
         messages("1 MiB there, 8 B back, UDP", MIB)
             .beside("1 MiB long, UDP", FarP2pTask::LongTrip, 1.0)
             .bar(Bar::RatioAtMost(1.1)),
+        Case::new(
+            "1 MiB there, into segments, 8 B back, UDP",
+            Unit::Microseconds,
+            FarP2pTask::Placed { bytes: MIB },
+            1.0,
+        )
+        .beside("1 MiB long, UDP", FarP2pTask::LongTrip, 1.0)
+        .bar(Bar::RatioAtMost(1.1)),
     ]
 }
 

@@ -12,7 +12,7 @@ use super::am::{AmRank, AmTask};
 use super::bells::{BellTask, Bells};
 use super::calls::{CallRank, CallTask};
 use super::mapping::{Shared, open_descriptor};
-use super::p2p::{P2pRank, P2pTask};
+use super::p2p::{AnyP2pRank, P2pTask};
 use super::pgas::{PgasRank, PgasTask};
 use super::placed::{Places, within};
 use super::random_access;
@@ -35,6 +35,8 @@ pub(crate) struct WorldPlan {
     pgas: bool,
     /// Whether every process is a rank of a job with two-sided messages, too.
     p2p: bool,
+    /// Whether its endpoint is of the type that programs get which choose between networks.
+    either: bool,
     /// Whether every process is a rank of two jobs with typed calls, too, one of them on tokio.
     calls: bool,
     /// Active-message ranks; 0 for none. Those beyond the processes join from rank 1's process and stay silent.
@@ -60,6 +62,7 @@ impl WorldPlan {
             table_words: 0,
             pgas: false,
             p2p: false,
+            either: false,
             calls: false,
             am_ranks: processes,
             owner: std::process::id(),
@@ -87,6 +90,11 @@ impl WorldPlan {
     /// The same with two-sided messages.
     pub(crate) fn with_p2p(self) -> Self {
         Self { p2p: true, ..self }
+    }
+
+    /// The same by endpoints of programs that choose between networks.
+    pub(crate) fn with_p2p_on_either(self) -> Self {
+        Self { p2p: true, either: true, ..self }
     }
 
     /// The same with typed calls.
@@ -176,7 +184,7 @@ impl Resources {
             own_table: None,
             am: AmRank::join(&job, rank as u32),
             pgas: pgas.map(|job| PgasRank::join(&job, rank as u32, plan.table_words)),
-            p2p: p2p.map(|job| P2pRank::join(&job, rank as u32)),
+            p2p: p2p.map(|job| AnyP2pRank::join(&job, rank as u32, plan.either)),
             calls: calls.map(|job| CallRank::join(&job, rank as u32)),
             tokio: tokio.map(|job| TokioRank::join(&job, rank as u32)),
             bells,
@@ -267,7 +275,7 @@ pub(crate) struct World {
     own_table: Option<OwnTable>,
     am: AmRank,
     pgas: Option<PgasRank>,
-    p2p: Option<P2pRank>,
+    p2p: Option<AnyP2pRank>,
     calls: Option<CallRank>,
     tokio: Option<TokioRank>,
     bells: Option<Bells>,
