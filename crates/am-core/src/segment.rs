@@ -393,4 +393,23 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn segments_are_copied_into_each_other() {
+        let (from, to) = (segment(40_000), segment(40_000));
+        let bytes: Vec<u8> = (0..40_000u32).map(|index| (index % 251) as u8).collect();
+        from.write(0, &bytes).unwrap();
+        for (offset, at, len) in [(0, 0, 0), (3, 5, 1), (8, 16, 8), (1, 7, PIECE), (5, 2, 3 * PIECE + 9)] {
+            to.write(0, &[7; 40_000]).unwrap();
+            from.copy_to(offset, &to, at, len).unwrap();
+            let mut expected = vec![7; 40_000];
+            expected[at as usize..][..len].copy_from_slice(&bytes[offset as usize..][..len]);
+            let mut found = vec![0; 40_000];
+            to.read(0, &mut found).unwrap();
+            assert!(found == expected, "{len} bytes from {offset} to {at}");
+        }
+        let outside = |offset, at| from.copy_to(offset, &to, at, 8).unwrap_err();
+        let error = SegmentError::OutOfRange { offset: 39_993, len: 8, segment: 40_000 };
+        assert_eq!([outside(39_993, 0), outside(0, 39_993)], [error; 2]);
+    }
 }
