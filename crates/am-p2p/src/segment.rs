@@ -1,11 +1,12 @@
 //! Messages from memory of segments and into it: what MPI offers by memory of `MPI_Alloc_mem` and of windows.
 //!
 //! Memory that a rank has allocated in its segment ([`LocalArray`], [`SymmetricArray`]) is where its peers can read
-//! and write. So a long message from there is copied once, by its receiver, at the speed of a `memcpy` and without
-//! a call of the system, where both see the segments as memory (ranks of one host, protocols
-//! [`Read`](crate::Protocol::Read) and [`Elided`](crate::Protocol::Elided)); and a long message into there is
-//! written where it stays, over any network and by any protocol that writes, so that nobody copies it out. Short
-//! ones travel as others do, and are copied.
+//! and write. So a long message from there is copied once, by its receiver and without a call of the system, where
+//! both see the segments as memory (ranks of one host, protocols [`Read`](crate::Protocol::Read) and
+//! [`Elided`](crate::Protocol::Elided)); and a long message into there is written where it stays, over any network
+//! and by any protocol that writes, so that nobody copies it out. Elsewhere a message from there takes one copy more
+//! than one from a slice, a part at a time, since networks take slices; so does one between two segments whose
+//! receive was advertised before it was sent. Short ones travel as others do.
 //!
 //! | form | memory |
 //! |---|---|
