@@ -124,7 +124,7 @@ pub mod prelude {
 }
 
 /// Compiles the snippets of "How do I ...".
-#[cfg(all(doctest, feature = "calls"))]
+#[cfg(all(doctest, feature = "calls", feature = "p2p"))]
 #[doc = include_str!("../docs/how_do_i.md")]
 struct HowDoI;
 
