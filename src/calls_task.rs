@@ -26,11 +26,9 @@ pub enum CallsAttachError {
 
 impl RankJob {
     /// Attaches for calls alone, from a program on tokio: a [`Caller`] that any task calls through, and the task
-    /// that serves the endpoint, which is to be spawned. `world` is the state that methods work on. A [driver that
-    /// blocks](Driver::block) in `spawn_blocking` serves it without the runtime. The driver needs neither timers
-    /// nor input and output of the runtime, and any other executor will do as well; with the feature `tokio` it is
-    /// one for tokio alone (`Driver::on_tokio`), whose ranks wake each other sooner, and needs a runtime with
-    /// input and output (`enable_io`, `enable_all` or `#[tokio::main]`).
+    /// that serves the endpoint, which is to be spawned. `world` is the state that methods work on. A
+    /// [driver that blocks](Driver::block) in `spawn_blocking` serves it without the runtime. The driver
+    /// needs neither timers nor input and output of the runtime, and any other executor will do as well.
     ///
     /// Collective as [`RankJob::attach`], and blocks like that: call it before the runtime runs, or in
     /// `spawn_blocking`.
@@ -48,7 +46,7 @@ impl RankJob {
     ///     })?;
     ///     let (caller, driver) = job.attach_tokio(JoinOptions::default(), methods, 0)?;
     ///     let stop_handle = driver.stop_handle();
-    ///     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    ///     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
     ///     let driven = runtime.block_on(async {
     ///         let driver = tokio::spawn(driver);
     ///         let call = tokio::spawn(async move { caller.call(Rank(0), add, &5).await });
@@ -86,9 +84,6 @@ impl RankJob {
     ) -> Result<(Caller, JobDriver<W>), CallsAttachError> {
         let mut handlers = Handlers::new();
         let calls = Calls::register_with(&mut handlers, methods, world, config)?;
-        let (caller, driver) = drive(Endpoint::attach(self.attach(options)?, handlers, calls)?);
-        #[cfg(feature = "tokio")]
-        let driver = driver.on_tokio();
-        Ok((caller, driver))
+        Ok(drive(Endpoint::attach(self.attach(options)?, handlers, calls)?))
     }
 }

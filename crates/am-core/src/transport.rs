@@ -36,7 +36,6 @@ use crate::payload::Payload;
 use crate::segment::{AnyMemory, Memory, Segment, SegmentError};
 use crate::time::{Instant, Span};
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::task::Waker;
 
 /// The three kinds of message.
@@ -501,24 +500,6 @@ pub trait Waiting {
         let _ = waker;
         Notify::Never
     }
-
-    /// A descriptor for the event loop of a program that sleeps there: [`Waiting::notify_readable`] makes it
-    /// readable. Each call gives another one for the same; reading, which does not block, takes away that it is
-    /// readable. `None` where the transport can call wakers only, or the system refuses. Allocates.
-    fn descriptor(&mut self) -> Option<OwnedFd> {
-        None
-    }
-
-    /// As [`Waiting::notify`], but makes [`Waiting::descriptor`] readable, if there is one, where `notify` has a
-    /// thread call the waker: who sleeps on it is woken by the sender itself. What the transport learns otherwise
-    /// calls the waker. Whoever sleeps so polls once a second even if nothing tells it to.
-    fn notify_readable(&mut self, waker: &Waker) -> Notify {
-        self.notify(waker)
-    }
-
-    /// The rank looks for itself again: what [`Waiting::notify`] has armed need not be called any more, though it
-    /// may be. Cheap.
-    fn end_notify(&mut self) {}
 
     /// The time now.
     fn now(&self) -> Instant;

@@ -143,8 +143,7 @@ impl Membership for Changed {
 }
 
 impl Waiting for Changed {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, now, charge);
-    am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
 }
 
 impl Transport for Changed {

@@ -2,7 +2,6 @@
 //! everyone.
 
 use crate::config::{JobConfig, JobConfigError};
-use crate::door::Door;
 use crate::layout::{self, Layout, endpoint, header};
 use crate::park::{Parking, wake_all};
 use crate::region::{Mapping, ShmMemory, Unshared, View};
@@ -327,9 +326,7 @@ impl Job {
     fn map(file: File, layout: Layout) -> Result<Self, JobError> {
         let mapping = Mapping::new(&file, 0, layout.control_bytes())?;
         let block = |peer| View::new(&mapping, layout.endpoint(peer), endpoint::WORDS);
-        let park = |peer| {
-            Parking::new(View::new(&mapping, layout.endpoint(peer) + endpoint::PARK, 1), Door::new(block(peer)))
-        };
+        let park = |peer| Parking::new(View::new(&mapping, layout.endpoint(peer) + endpoint::PARK, 1));
         let board = Board {
             layout,
             header: View::new(&mapping, 0, header::WORDS),

@@ -13,7 +13,7 @@ use am_core::transport::DEFAULT_REPLY;
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each
 /// other.
-pub(crate) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 4;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
 /// Space for the header, in bytes.
@@ -45,11 +45,6 @@ pub(crate) mod endpoint {
     pub(crate) const STARTED: usize = 2;
     pub(crate) const SEGMENT: usize = 3;
     pub(crate) const NEEDS_FENCE: usize = 4;
-    /// The number of the pipe that the endpoint may sleep on, plus one, in its process; its inode; and whether
-    /// somebody could not open it.
-    pub(crate) const PIPE: usize = 5;
-    pub(crate) const INODE: usize = 6;
-    pub(crate) const UNHEARD: usize = 7;
     /// Counts what the endpoint has to look for outside its lanes: statuses that changed, peers that sent for the
     /// first time. On a line of its own.
     pub(crate) const NEWS: usize = 8;

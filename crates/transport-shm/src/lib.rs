@@ -13,10 +13,6 @@
 //! 64, 48 KiB beyond, touched only by pairs that talk, so that 64 ranks which all talk to each other need 10.5 MiB
 //! each. [`JobConfig`] changes it.
 //!
-//! Descriptors: the job's file, a death watch's for the processes that it watches, and, for an endpoint that
-//! sleeps in an event loop ([`descriptor`](am_core::Waiting::descriptor)), a pipe, which each process that wakes
-//! it opens once.
-//!
 //! # Limits
 //!
 //! All ranks of a job are in one pid namespace: joining from another one fails with [`JoinError::PidNamespace`].
@@ -30,7 +26,7 @@
 //! | `ring` | the ring of cells and the positions in the ring of bytes; checked with loom |
 //! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
 //! | `transport`, `reply_path` | the [`Transport`](am_core::Transport) itself and the way back of replies |
-//! | `park`, `bell`, `door`, `watch` | sleeping and waking; calling wakers; event loops; the death watch |
+//! | `park`, `bell`, `watch` | sleeping and waking; calling wakers; the death watch |
 //! | `pages` | whether the system gives segments large pages |
 //! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
 //! | `model` | what stands in for the machine when `ring` and `park` are checked with loom |
@@ -72,8 +68,6 @@ mod bell;
 mod calls;
 #[cfg(not(am_loom))]
 mod config;
-#[cfg(not(am_loom))]
-mod door;
 #[cfg(not(am_loom))]
 mod frame;
 #[cfg(all(feature = "fuzzing", not(am_loom)))]

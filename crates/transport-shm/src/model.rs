@@ -170,33 +170,6 @@ pub(crate) mod sys {
     }
 }
 
-/// An event loop's sleep, which a ring ends, also one that comes before it.
-#[derive(Debug)]
-pub(crate) struct Door {
-    rung: loom::sync::Mutex<bool>,
-    changed: loom::sync::Condvar,
-}
-
-impl Door {
-    pub(crate) fn new() -> Self {
-        Self { rung: loom::sync::Mutex::new(false), changed: loom::sync::Condvar::new() }
-    }
-
-    pub(crate) fn ring(&self) {
-        *self.rung.lock().expect("no model panics while it holds the lock") = true;
-        self.changed.notify_one();
-    }
-
-    /// Sleeps until it has been rung.
-    pub(crate) fn sleep(&self) {
-        let mut rung = self.rung.lock().expect("no model panics while it holds the lock");
-        while !*rung {
-            rung = self.changed.wait(rung).expect("no model panics while it holds the lock");
-        }
-        *rung = false;
-    }
-}
-
 /// Shared memory: plain memory of the model.
 #[derive(Debug)]
 pub(crate) struct View<T>(Arc<[T]>);

@@ -9,38 +9,33 @@
 //! woken, which is why no sleep is longer than the endpoint says, [`LONGEST`] unless a program says otherwise.
 
 #[cfg(am_loom)]
-use crate::model::{Door, View, sys};
-use crate::sync::{AcqRel, Acquire, AtomicU32, Relaxed, Release, SeqCst, compiler_fence, fence};
+use crate::model::{View, sys};
+use crate::sync::{Acquire, AtomicU32, Relaxed, Release, SeqCst, compiler_fence, fence};
 #[cfg(not(am_loom))]
-use crate::{door::Door, region::View, sys};
-use std::sync::Arc;
+use crate::{region::View, sys};
 use std::time::Duration;
 
 const AWAKE: u32 = 0;
-/// It sleeps on its word.
 const PARKED: u32 = 1;
-/// It sleeps on its pipe.
-const LISTENING: u32 = 2;
 
 /// The longest sleep unless a program says otherwise: after it the sleeper looks for itself. Rare enough to cost
 /// nothing.
 pub(crate) const LONGEST: Duration = Duration::from_secs(1);
 
-/// The word that one endpoint sleeps on, and the way to the pipe on which it sleeps in an event loop.
+/// The word that one endpoint sleeps on.
 #[derive(Clone, Debug)]
 pub(crate) struct Parking {
     word: View<AtomicU32>,
-    door: Arc<Door>,
 }
 
 impl Parking {
-    pub(crate) fn new(word: View<AtomicU32>, door: Door) -> Self {
-        Self { word, door: Arc::new(door) }
+    pub(crate) fn new(word: View<AtomicU32>) -> Self {
+        Self { word }
     }
 
-    /// Announces sleep of at most `longest`, by the word or the pipe; returns how long it may be.
-    fn announce(&self, how: u32, fenced: bool, longest: Duration) -> Duration {
-        self.word[0].store(how, SeqCst);
+    /// Announces sleep of at most `longest`; returns how long it may be.
+    fn announce(&self, fenced: bool, longest: Duration) -> Duration {
+        self.word[0].store(PARKED, SeqCst);
         let everyone = !fenced && sys::fence_everyone();
         fence(SeqCst);
         // Without membarrier, and with senders that do not know, a sleep must be short.
@@ -49,55 +44,24 @@ impl Parking {
 
     /// Announces sleep, then asks `work` for a last look; sleeps if it sees none, at most for `longest`.
     pub(crate) fn park(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) {
-        let longest = self.announce(PARKED, fenced, longest);
+        let longest = self.announce(fenced, longest);
         if !work() {
             self.doze(longest);
         }
-        self.end();
+        // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
+        self.word[0].store(AWAKE, Relaxed);
     }
 
     /// Announces sleep of at most `longest` for another thread of this process, which dozes in the endpoint's
     /// stead, at most for as long as this returns; `None` if the last look sees work.
     pub(crate) fn arm(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) -> Option<Duration> {
-        self.announce_unless(PARKED, fenced, longest, work)
-    }
-
-    /// As [`Parking::arm`], for the endpoint's pipe, which an event loop waits for.
-    pub(crate) fn listen(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) -> Option<Duration> {
-        self.announce_unless(LISTENING, fenced, longest, work)
-    }
-
-    fn announce_unless(
-        &self,
-        how: u32,
-        fenced: bool,
-        longest: Duration,
-        work: impl FnOnce() -> bool,
-    ) -> Option<Duration> {
-        let longest = self.announce(how, fenced, longest);
+        let longest = self.announce(fenced, longest);
         if work() {
-            self.end();
+            // Relaxed: as in `park`.
+            self.word[0].store(AWAKE, Relaxed);
             return None;
         }
         Some(longest)
-    }
-
-    /// Announces sleep no more.
-    pub(crate) fn end(&self) {
-        // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
-        self.word[0].store(AWAKE, Relaxed);
-    }
-
-    /// What an endpoint that listens waits for.
-    #[cfg(all(test, am_loom))]
-    pub(crate) fn door(&self) -> &Door {
-        &self.door
-    }
-
-    /// Whether somebody has rung in vain for an endpoint that sleeps on its pipe.
-    #[cfg(not(am_loom))]
-    pub(crate) fn is_unheard(&self) -> bool {
-        self.door.is_unheard()
     }
 
     /// Sleeps while sleep is announced, at most for `longest`.
@@ -123,7 +87,7 @@ impl Parking {
             // compiler must keep their order too.
             compiler_fence(SeqCst);
         }
-        if self.word[0].load(Relaxed) != AWAKE {
+        if self.word[0].load(Relaxed) == PARKED {
             self.wake();
         }
     }
@@ -132,14 +96,9 @@ impl Parking {
     #[cold]
     pub(crate) fn wake(&self) {
         // Release: the woken endpoint sees what made us wake it; Acquire for symmetry with the sleeper's store.
-        match self.word[0].compare_exchange(PARKED, AWAKE, Release, Acquire) {
-            Ok(_) => sys::futex_wake(&self.word[0]),
-            // Acquire: what the endpoint says of its pipe is there. If it sleeps on its word by now, it has looked
-            // for work after that was made.
-            Err(LISTENING) if self.word[0].compare_exchange(LISTENING, AWAKE, AcqRel, Acquire).is_ok() => {
-                self.door.ring();
-            }
-            Err(_) => {}
+        let parked = self.word[0].compare_exchange(PARKED, AWAKE, Release, Acquire).is_ok();
+        if parked {
+            sys::futex_wake(&self.word[0]);
         }
     }
 }

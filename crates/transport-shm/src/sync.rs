@@ -13,4 +13,4 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(am_loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+pub(crate) use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -1,7 +1,6 @@
 //! The transport: one endpoint of a job, with its four lane ends towards each peer.
 
 use crate::bell::Bell;
-use crate::door::Pipe;
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::idle_waker::IdleWaker;
 use crate::job::{Board, Job, JoinError, status};
@@ -27,7 +26,6 @@ use am_core::{
     Category, Instant, Limits, LossCause, Payload, Peer, PeerStatus, Rank, Segment, Shape, Transport, Words,
 };
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::task::Waker;
@@ -120,8 +118,6 @@ pub struct Shm {
     _watch: Option<Watch>,
     /// The thread that calls wakers, once one is to be called.
     bell: Option<Bell>,
-    /// What an event loop waits for, once one does.
-    pipe: Option<Pipe>,
 }
 
 /// Towards a peer as the one who asks.
@@ -215,7 +211,6 @@ impl Shm {
             job,
             _watch: watch,
             bell: None,
-            pipe: None,
         })
     }
 
@@ -520,20 +515,6 @@ impl Waiting for Shm {
 
     fn notify(&mut self, waker: &Waker) -> Notify {
         self.watch_for(waker)
-    }
-
-    fn descriptor(&mut self) -> Option<OwnedFd> {
-        self.reader()
-    }
-
-    fn notify_readable(&mut self, waker: &Waker) -> Notify {
-        self.listen_for(waker)
-    }
-
-    fn end_notify(&mut self) {
-        if !self.is_fork() {
-            self.board.parking[self.me.index()].end();
-        }
     }
 
     #[inline]

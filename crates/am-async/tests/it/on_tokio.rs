@@ -6,7 +6,6 @@ use am_core::loopback::{LoopbackConfig, network};
 use am_core::{Endpoint, Handlers, Rank, Span, stall};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use transport_shm::{Job, JobConfig};
 
 /// Two ranks as tasks of one runtime: calls from many tasks, with `select!` and tokio's time-outs.
 #[test]
@@ -67,55 +66,6 @@ fn many_tasks_call_through_one_endpoint() {
         first.endpoint.finish().unwrap();
         second.join().unwrap();
     });
-}
-
-/// Two ranks over shared memory, each on a runtime of its own thread, whose drivers sleep before most calls:
-/// tokio's event loop is what wakes them, and no thread sleeps in their stead.
-#[test]
-fn the_event_loop_wakes_ranks_of_shared_memory() {
-    let job = Job::create(&JobConfig::new(2)).unwrap();
-    let ranks = [0, 1].map(|rank| {
-        let mut shm = job.join(rank).unwrap();
-        shm.set_longest_sleep(Duration::from_secs(3600));
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let (methods, handles) = methods();
-            let mut handlers = Handlers::new();
-            let calls = Calls::register(&mut handlers, methods, World::default()).unwrap();
-            let endpoint = Endpoint::attach(shm, handlers, calls).unwrap();
-            let end = runtime.block_on(async move {
-                let (caller, driver) = drive(endpoint);
-                let stop = driver.stop_handle();
-                let driver = tokio::spawn(driver.on_tokio());
-                let other = Rank(1 - rank);
-                for _ in 0..20 {
-                    // Longer than a driver stays awake.
-                    tokio::time::sleep(Duration::from_millis(3)).await;
-                    assert_eq!(caller.call(other, handles.later, &(1, 0)).await, Ok(2));
-                }
-                assert_eq!(threads_that_sleep_for_ranks(), 0);
-                caller.one_way(other, handles.add, &1).unwrap();
-                let both = async {
-                    while caller.call(Rank(rank), handles.add, &0).await.unwrap() == 0 {
-                        tokio::time::sleep(Duration::from_millis(1)).await;
-                    }
-                };
-                both.await;
-                stop.stop();
-                driver.await.unwrap()
-            });
-            assert_eq!(end.error, None);
-            end.endpoint.finish().unwrap();
-        })
-    });
-    ranks.into_iter().for_each(|rank| rank.join().unwrap());
-}
-
-/// Threads of this process that call wakers in the stead of a transport's endpoint.
-fn threads_that_sleep_for_ranks() -> usize {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-    names.filter(|name| name.starts_with("am-bell")).count()
 }
 
 /// Calls end when the task that serves them is dropped.

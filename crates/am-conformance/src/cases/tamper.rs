@@ -27,8 +27,7 @@ impl<T: Transport> Membership for Tamper<T> {
 }
 
 impl<T: Transport> Waiting for Tamper<T> {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, now, charge);
-    am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
 }
 
 impl<T: Transport> Transport for Tamper<T> {

@@ -1,7 +1,7 @@
 //! Models of sleeping and waking: no wake-up is lost, whoever brings it. A lost one is a deadlock, which loom
 //! reports.
 
-use super::{Door, View, Weak, check, fails, fails_without};
+use super::{View, Weak, check, fails, fails_without};
 use crate::park::{LONGEST, Parking, wake_all};
 use crate::ring::{Cell, Reader, Writer};
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Release};
@@ -9,7 +9,7 @@ use loom::thread;
 use std::sync::Arc;
 
 pub(super) fn parking() -> Arc<Parking> {
-    Arc::new(Parking::new(View::of([AtomicU32::new(0)]), Door::new()))
+    Arc::new(Parking::new(View::of([AtomicU32::new(0)])))
 }
 
 pub(super) fn cells(count: usize) -> View<Cell> {
@@ -20,37 +20,6 @@ pub(super) fn cells(count: usize) -> View<Cell> {
 fn wait(parking: &Parking, fenced: bool, work: impl Fn() -> bool) {
     while !work() {
         parking.park(fenced, LONGEST, &work);
-    }
-}
-
-/// Sleeps in an event loop until `work` is there.
-fn wait_for_door(parking: &Parking, fenced: bool, work: impl Fn() -> bool) {
-    while !work() {
-        if parking.listen(fenced, LONGEST, &work).is_some() {
-            parking.door().sleep();
-            parking.end();
-        }
-    }
-}
-
-/// A sender of two frames to a receiver that sleeps in an event loop before the first, and by its word before the
-/// second.
-fn two_ways_to_sleep(fenced: bool) -> impl Fn() + Send + Sync {
-    move || {
-        let (parking, ring) = (parking(), cells(2));
-        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
-        let sender = thread::spawn(move || {
-            let mut writer = Writer::new(&sending);
-            for _ in 0..2 {
-                writer.push(&sending, 0x100, &[], &[]);
-                theirs.notify(fenced);
-            }
-        });
-        let mut reader = Reader::new(&ring);
-        wait_for_door(&parking, fenced, || reader.peek(&ring).is_some());
-        reader.advance(1);
-        wait(&parking, fenced, || reader.peek(&ring).is_some());
-        sender.join().expect("the sender is done");
     }
 }
 
@@ -121,13 +90,6 @@ fn news() {
 fn a_frame_wakes_the_receiver() {
     check(frames(1, false));
     check(frames(1, true));
-}
-
-#[test]
-fn a_frame_wakes_an_event_loop() {
-    check(two_ways_to_sleep(false));
-    check(two_ways_to_sleep(true));
-    fails_without(Weak::Fences, "deadlock", two_ways_to_sleep(false));
 }
 
 #[test]
