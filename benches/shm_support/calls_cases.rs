@@ -10,6 +10,7 @@ use super::bells::BellTask;
 use super::calls::CallTask;
 use super::case::{Case, Work};
 use super::far_calls::FarCallTask;
+use super::placed::Places;
 use super::raw::RawTask;
 #[cfg(feature = "tarpc")]
 use super::tarpc_calls::TarpcTask;
@@ -24,7 +25,10 @@ pub(crate) fn pair() -> Vec<Case> {
     };
     fn asleep(name: &str, calls: TokioTask, beside: &'static str, task: impl Into<Work>) -> Case {
         let calls = Case::new(name, Unit::Microseconds, calls, 1.0);
-        calls.beside(beside, task, 1.0).sampled(10, 200).bar(Bar::RatioAtMost(1.5))
+        calls.beside(beside, task, 1.0).sampled(10, 200).asleep().bar(Bar::RatioAtMost(1.5))
+    }
+    fn placed(how: &str, places: Places, beside: &'static str, task: impl Into<Work>) -> Case {
+        asleep(&format!("tokio, both asleep, {how}"), TokioTask::Parked, beside, task).placed(places)
     }
     let (reads, futexes) = ("eventfds read, both asleep", "futexes, both asleep");
     vec![
@@ -51,6 +55,10 @@ pub(crate) fn pair() -> Vec<Case> {
         asleep("tokio, both asleep", TokioTask::Parked, "eventfds on tokio, both asleep", BellTask::Tokio),
         asleep("tokio, both asleep, beside reads", TokioTask::Parked, reads, BellTask::Blocking),
         asleep("tokio, both asleep, beside futexes", TokioTask::Parked, futexes, RawTask::Asleep),
+        placed("apart, beside reads", Places::Apart, reads, BellTask::Blocking),
+        placed("apart, beside futexes", Places::Apart, futexes, RawTask::Asleep),
+        placed("together, beside reads", Places::Together, reads, BellTask::Blocking),
+        placed("together, beside futexes", Places::Together, futexes, RawTask::Asleep),
         asleep("tokio, drivers apart, both asleep", TokioTask::ParkedApart, reads, BellTask::Blocking),
         asleep(
             "tokio, drivers apart, both asleep, beside futexes",

@@ -12,6 +12,7 @@ use super::far_calls::FarCallTask;
 use super::far_p2p::FarP2pTask;
 use super::p2p::P2pTask;
 use super::pgas::PgasTask;
+use super::placed::Places;
 use super::raw::RawTask;
 #[cfg(feature = "tarpc")]
 use super::tarpc_calls::TarpcTask;
@@ -176,13 +177,16 @@ pub(crate) struct Case {
     pub(crate) baseline: Option<Reference>,
     /// What it should reach.
     pub(crate) bar: Option<Bar>,
+    /// Whether its ranks sleep, so that the system, or the case, places them anew at each wake-up.
+    pub(crate) sleeps: bool,
 }
 
 impl Case {
     /// A figure of `work`, `amount` counted per iteration, without baseline and bar.
     pub(crate) fn new(name: impl Into<String>, unit: Unit, work: impl Into<Work>, amount: f64) -> Self {
         let subject = Load { work: work.into(), amount };
-        Self { name: name.into(), unit, subject, sampling: Sampling::Criterion, baseline: None, bar: None }
+        let sampling = Sampling::Criterion;
+        Self { name: name.into(), unit, subject, sampling, baseline: None, bar: None, sleeps: false }
     }
 
     /// The same with a fixed number of samples.
@@ -196,9 +200,28 @@ impl Case {
         Self { baseline: Some(Reference::Beside(name, load)), ..self }
     }
 
+    /// The same, and what it is beside, with the processes so placed.
+    pub(crate) fn placed(mut self, places: Places) -> Self {
+        let beside = match &mut self.baseline {
+            Some(Reference::Beside(_, load)) => Some(load),
+            _ => None,
+        };
+        for load in std::iter::once(&mut self.subject).chain(beside) {
+            if let Work::Task(task) = &mut load.work {
+                *task = Task::Placed(places, Box::new(task.clone()));
+            }
+        }
+        self
+    }
+
     /// The same compared with a figure that was measured earlier in the run.
     pub(crate) fn against(self, name: &'static str) -> Self {
         Self { baseline: Some(Reference::Earlier(name)), ..self }
+    }
+
+    /// The same of ranks that sleep.
+    pub(crate) fn asleep(self) -> Self {
+        Self { sleeps: true, ..self }
     }
 
     /// The same with a bar.

@@ -19,6 +19,7 @@ pub(crate) mod p2p_cases;
 pub(crate) mod pgas;
 pub(crate) mod pgas_cases;
 pub(crate) mod picture;
+pub(crate) mod placed;
 pub(crate) mod placement;
 pub(crate) mod random_access;
 pub(crate) mod raw;

@@ -14,6 +14,7 @@ use super::calls::{CallRank, CallTask};
 use super::mapping::{Shared, open_descriptor};
 use super::p2p::{AnyP2pRank, P2pTask};
 use super::pgas::{PgasRank, PgasTask};
+use super::placed::{Places, within};
 use super::random_access;
 use super::raw::{ARENA_BYTES, Arena, RawTask};
 use super::table::{BATCH, OwnTable, RawTable};
@@ -250,6 +251,8 @@ pub(crate) enum Task {
     Tokio(TokioTask),
     /// Eventfds.
     Bells(BellTask),
+    /// Another task with all processes so placed.
+    Placed(Places, Box<Task>),
     /// Calls by `tarpc`.
     #[cfg(feature = "tarpc")]
     Tarpc(TarpcTask),
@@ -286,6 +289,9 @@ impl World {
     /// Does this rank's part of `task` and returns its time from the common start on.
     pub(crate) fn perform(&mut self, task: &Task, iterations: u64) -> Duration {
         let elapsed = match task {
+            Task::Placed(places, task) => {
+                return within(*places, self.rank, || self.perform(task, iterations));
+            }
             Task::Raw(raw) => self.arena.perform(*raw, iterations),
             Task::Table => self.on_table(|table| table.update(iterations)),
             Task::OwnTable { ahead } => {

@@ -1,6 +1,7 @@
 //! Methods as callers name them: handles that carry the types, and how values become bytes.
 
 use am_core::zerocopy::{FromBytes, Immutable, IntoBytes};
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -119,11 +120,32 @@ pub struct Idempotent<M>(pub(crate) M);
 
 impl<M> Sealed for Idempotent<M> {}
 
+/// Where a serialiser appends its bytes: texts and the like as a whole.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Appended<'_> {
+    type Output = ();
+
+    #[inline]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends a value; after an error, maybe a part of it.
 pub(crate) fn encode(value: &(impl Serialize + ?Sized), into: &mut Vec<u8>) -> Result<(), String> {
-    let taken = std::mem::take(into);
-    // What had been written before an error is lost with the buffer.
-    *into = postcard::to_extend(value, taken).map_err(|error| error.to_string())?;
-    Ok(())
+    postcard::serialize_with_flavor(value, Appended(into)).map_err(|error| error.to_string())
 }
 
 pub(crate) fn decode<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, Malformed> {
@@ -195,6 +217,10 @@ impl<A: PlainValue, B: PlainValue, E: DeserializeOwned + 'static> Callable for S
         const { assert!(size_of::<B>() != 0, "values of no bytes do not travel as slices") };
         if !bytes.len().is_multiple_of(size_of::<B>()) {
             return Err(Malformed);
+        }
+        // Long ones mostly lie as they have to.
+        if let Ok(values) = <[B]>::ref_from_bytes(bytes) {
+            return Ok(values.to_vec());
         }
         let mut values = vec![B::new_zeroed(); bytes.len() / size_of::<B>()];
         values.as_mut_slice().as_mut_bytes().copy_from_slice(bytes);
