@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 /// Long enough for the slowest machine: a run that takes this long hangs.
 const HANG: Duration = Duration::from_secs(120);
 
-const VARIANTS: [&str; 5] = ["short", "medium", "atomic", "put-get", "direct"];
+/// The variants whose updates are messages.
+const MESSAGES: [&str; 3] = ["short", "medium", "aggregated"];
+
+const VARIANTS: [&str; 6] = ["short", "medium", "aggregated", "atomic", "put-get", "direct"];
 
 /// Reads a pipe to its end on a thread of its own, so that a full pipe never blocks the program.
 fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
@@ -94,7 +97,7 @@ fn every_variant(ranks: u64, log2_table: u64) {
 
 #[test]
 fn udp_runs_message_variants() {
-    for variant in ["short", "medium"] {
+    for variant in MESSAGES {
         let value = json(&["--backend", "udp", "--ranks", "3", "--log2-table", "12", "--variant", variant]);
         assert_eq!(value["backend"], "udp");
         check(&value, variant, 3, 12, 4 << 12);
@@ -124,7 +127,7 @@ fn eight_ranks_run_every_variant() {
 #[test]
 fn uneven_shares_lose_no_update() {
     for ranks in [5_u64, 7] {
-        for variant in ["short", "medium"] {
+        for variant in MESSAGES {
             let value = json(&["--ranks", &ranks.to_string(), "--log2-table", "10", "--variant", variant]);
             check(&value, variant, ranks, 10, 4 << 10);
         }
@@ -133,14 +136,14 @@ fn uneven_shares_lose_no_update() {
 
 #[test]
 fn as_many_ranks_as_words_run() {
-    for variant in ["short", "medium"] {
+    for variant in MESSAGES {
         check(&json(&["--ranks", "4", "--log2-table", "2", "--variant", variant]), variant, 4, 2, 16);
     }
 }
 
 #[test]
 fn one_rank_runs_over_loopback() {
-    for variant in ["short", "medium"] {
+    for variant in MESSAGES {
         let value = json(&["--backend", "loopback", "--log2-table", "12", "--variant", variant]);
         assert_eq!(value["backend"], "loopback");
         check(&value, variant, 1, 12, 4 << 12);
@@ -150,7 +153,7 @@ fn one_rank_runs_over_loopback() {
 #[test]
 fn repeated_and_seeded_runs_stay_without_errors() {
     for seed in ["0", "0", "0", "1", "1000000007", "18446744073709551615"] {
-        for variant in ["short", "medium"] {
+        for variant in MESSAGES {
             let arguments = ["--ranks", "3", "--log2-table", "12", "--variant", variant, "--seed", seed];
             check(&json(&arguments), variant, 3, 12, 4 << 12);
         }

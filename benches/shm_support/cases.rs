@@ -132,6 +132,7 @@ pub(crate) fn random_access(mode: Mode) -> Vec<Case> {
             Task::OwnTable { ahead: 128 },
             2.0,
         ),
+        example("random access aggregated", "aggregated", 2, mode).against("random access medium"),
         case("atomic"),
         case("put-get"),
         case("direct"),

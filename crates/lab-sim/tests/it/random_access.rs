@@ -17,7 +17,7 @@ fn json(arguments: &[&str]) -> Value {
 /// Runs small on a machine, twice; the run makes all its updates without an error, and repeats itself to the last
 /// digit.
 fn repeats(backend: &str, arguments: &[&str]) {
-    for variant in ["short", "medium"] {
+    for variant in ["short", "medium", "aggregated"] {
         let all = ["--backend", backend, "--ranks", "16", "--log2-table", "10", "--variant", variant];
         let all = [&all, arguments].concat();
         let value = json(&all);

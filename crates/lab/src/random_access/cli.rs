@@ -71,6 +71,8 @@ pub enum Variant {
     Short,
     /// Updates gathered for each destination and sent as Medium payloads
     Medium,
+    /// Updates pushed into an aggregator of am-pgas
+    Aggregated,
     /// Native atomic XOR on the owner's segment, one update after the other
     Atomic,
     /// Native get, XOR and put: loses updates that race
@@ -82,14 +84,14 @@ pub enum Variant {
 impl Variant {
     /// Whether updates travel as messages, so that the owner applies them one at a time and no error is allowed.
     pub fn is_message(self) -> bool {
-        matches!(self, Self::Short | Self::Medium)
+        matches!(self, Self::Short | Self::Medium | Self::Aggregated)
     }
 
     /// How many of `words` words may differ after the run: 1 % where updates may race by design, otherwise none.
     pub fn allowed_errors(self, words: u64) -> u64 {
         match self {
             Self::PutGet => words / 100,
-            Self::Short | Self::Medium | Self::Atomic | Self::Direct => 0,
+            Self::Short | Self::Medium | Self::Aggregated | Self::Atomic | Self::Direct => 0,
         }
     }
 }
@@ -214,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_variant_has_its_name() {
-        for variant in ["short", "medium", "atomic", "put-get", "direct"] {
+        for variant in ["short", "medium", "aggregated", "atomic", "put-get", "direct"] {
             assert_eq!(name(parse(&["--variant", variant]).unwrap().options.variant), variant);
         }
     }

@@ -1,5 +1,6 @@
 //! What can go wrong in a rank.
 
+use active_messages::pgas::aggregate::{AggregateError, AggregatorError};
 use active_messages::shm::JoinError;
 use active_messages::{AttachError, LossCause, PollError, RegisterError, SegmentError, SendError, WaitError};
 use std::io;
@@ -20,6 +21,12 @@ pub enum RunError {
     /// A handler could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// The updates' aggregator does not fit its memory.
+    #[error(transparent)]
+    Aggregator(#[from] AggregatorError),
+    /// Updates could not be pushed, or did not all arrive.
+    #[error(transparent)]
+    Aggregate(#[from] AggregateError),
     /// The ranks did not come together.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -71,9 +78,11 @@ impl RunError {
     /// Whether the rank failed because another one left.
     pub fn follows(&self) -> bool {
         let wait = match self {
-            Self::Attach(AttachError::Wait(error)) | Self::Wait(error) | Self::Send(SendError::Wait(error)) => {
-                error
-            }
+            Self::Aggregate(AggregateError::Gone { .. }) => return true,
+            Self::Attach(AttachError::Wait(error))
+            | Self::Wait(error)
+            | Self::Send(SendError::Wait(error))
+            | Self::Aggregate(AggregateError::Wait(error)) => error,
             Self::Poll(error) => return matches!(error, PollError::PeerLost { cause: LossCause::Left, .. }),
             _ => return false,
         };

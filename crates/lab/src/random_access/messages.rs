@@ -1,13 +1,14 @@
 //! Updates as active messages: the owner of a word applies them, in its handlers.
 //!
 //! A rank makes [`STRIP`] samples in one go, holds [`HELD`] updates of other ranks' words, and has [`DEFERRED`] of
-//! its own words wait until these have been fetched: [`LOOK_AHEAD`] in all. What a message carries is on its way,
-//! and no longer held by the sender.
+//! its own words wait until these have been fetched: [`LOOK_AHEAD`] in all. An [aggregator](aggregated) holds what
+//! buckets and strip hold otherwise. What a message carries is on its way, and no longer held by the sender.
 
 use super::error::RunError;
 use super::hpcc::{LOOK_AHEAD, Stream};
 use super::rank::{State, Work};
 use super::table::DEFERRED;
+use active_messages::pgas::aggregate::{Aggregate, Aggregator, AggregatorConfig, Route};
 use active_messages::transport::{Category, Lane};
 use active_messages::{Endpoint, Rank, Request, Span, Transport};
 use zerocopy::IntoBytes;
@@ -95,6 +96,34 @@ pub fn medium<T: Transport>(
         send(endpoint, to, updates, bucket, limit)?;
     }
     Ok(())
+}
+
+/// How an aggregator gathers updates: by destination, within the look-ahead rule, of which the sample that is being
+/// pushed and the updates that wait for their words have their part.
+pub fn aggregation() -> AggregatorConfig {
+    AggregatorConfig::new().look_ahead(LOOK_AHEAD - DEFERRED - 1).route(Route::Direct)
+}
+
+/// Pushes every update to its word's owner, this rank included.
+///
+/// # Errors
+/// [`RunError`] when a peer is lost.
+pub fn aggregated<T: Transport>(
+    endpoint: &mut Endpoint<T, State>,
+    updates: Aggregator<u64>,
+    mut work: Work,
+) -> Result<(), RunError> {
+    while work.stream.left() > 0 {
+        let made = work.stream.left().min(BLOCK);
+        endpoint.charge(Span(UPDATE.0 * made));
+        let distribution = &work.distribution;
+        let owner = |sample| Rank(distribution.owner(distribution.word(sample)) as u32);
+        // It polls whenever the look-ahead is used up, which the blocks after the first ones do.
+        let block = work.stream.by_ref().take(made as usize);
+        endpoint.push_all(updates, block.map(|sample| (owner(sample), sample)))?;
+        work.progress.advance(made as usize);
+    }
+    Ok(endpoint.done(updates)?)
 }
 
 /// Sends updates to the owner of their words.

@@ -8,9 +8,10 @@ use super::progress::Progress;
 use super::report::{RankReport, Report};
 use super::shared::{self, SharedTable};
 use super::table::{Deferred, Part, Words, allocate};
+use active_messages::pgas::aggregate::{Aggregation, Aggregator};
 use active_messages::{
-    Address, Category, Endpoint, Handlers, Payload, Rank, RegisterError, Request, Resource, Segment, Statistics,
-    Transport,
+    Address, Category, Endpoint, Handlers, HasLayer, Joining, Payload, Rank, Request, Resource, Segment,
+    Statistics, Transport,
 };
 use zerocopy::IntoBytes;
 
@@ -20,6 +21,8 @@ pub struct State {
     pub part: Part<&'static mut [u64]>,
     /// Updates that wait until their words have been fetched.
     deferred: Deferred,
+    /// There where the variant has an aggregator.
+    aggregation: Option<Aggregation>,
     /// The reports that have arrived at rank 0.
     reports: Vec<Result<RankReport, serde_json::Error>>,
 }
@@ -50,6 +53,19 @@ impl State {
     }
 }
 
+/// Why a rank whose variant has an aggregator has its layer.
+const REGISTERED: &str = "only the variant that registers the layer uses it";
+
+impl HasLayer<Aggregation> for State {
+    fn as_layer(&self) -> &Aggregation {
+        self.aggregation.as_ref().expect(REGISTERED)
+    }
+
+    fn as_layer_mut(&mut self) -> &mut Aggregation {
+        self.aggregation.as_mut().expect(REGISTERED)
+    }
+}
+
 /// The handlers of this program.
 #[derive(Clone, Copy)]
 pub struct Protocol {
@@ -57,12 +73,22 @@ pub struct Protocol {
     pub update: Request<u64>,
     /// Applies updates many at a time.
     pub updates: Request<()>,
+    /// Gathers updates by their owner, where the variant asks for it.
+    aggregated: Option<Aggregator<u64>>,
     /// Takes in a rank's report, as JSON.
     report: Request<()>,
 }
 
 impl Protocol {
-    fn register(handlers: &mut Handlers<State>) -> Result<Self, RegisterError> {
+    fn register<T: Transport>(
+        job: &Joining<T>,
+        handlers: &mut Handlers<State>,
+        aggregation: Option<&mut Aggregation>,
+    ) -> Result<Self, RunError> {
+        let push = |state: &mut State, updates: &[u64]| state.defer(updates);
+        let aggregated = aggregation.map(|layer| {
+            Aggregator::register_anonymous(job, layer, handlers, "aggregated", messages::aggregation(), push)
+        });
         let update = |state: &mut State, _: Address, update: u64, _: Payload<'_>| state.defer(&[update]);
         let updates = |state: &mut State, _: Address, (): (), updates: Payload<'_>| state.defer_message(updates);
         let report = |state: &mut State, _: Address, (): (), json: Payload<'_>| {
@@ -71,6 +97,7 @@ impl Protocol {
         Ok(Self {
             update: handlers.one_way("update", update)?,
             updates: handlers.one_way("updates", updates)?,
+            aggregated: aggregated.transpose()?,
             report: handlers.one_way("report", report)?,
         })
     }
@@ -108,9 +135,12 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
     };
 
     let mut handlers = Handlers::new();
-    let protocol = Protocol::register(&mut handlers)?;
-    let state = State { part, deferred: Deferred::default(), reports: Vec::new() };
-    let mut endpoint = Endpoint::attach(transport, handlers, state)?;
+    let job = Endpoint::builder(transport);
+    let aggregates = options.variant == Variant::Aggregated;
+    let mut aggregation = aggregates.then(|| Aggregation::register(&mut handlers)).transpose()?;
+    let protocol = Protocol::register(&job, &mut handlers, aggregation.as_mut())?;
+    let state = State { part, deferred: Deferred::default(), aggregation, reports: Vec::new() };
+    let mut endpoint = job.attach(handlers, state)?;
     let segments = match in_segment {
         Some(_) => native_segments(&endpoint, options.variant)?,
         None => Vec::new(),
@@ -129,6 +159,7 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
     match options.variant {
         Variant::Short => messages::short(&mut endpoint, protocol.update, work)?,
         Variant::Medium => messages::medium(&mut endpoint, protocol.updates, work)?,
+        Variant::Aggregated => messages::aggregated(&mut endpoint, protocol.aggregated.expect(REGISTERED), work)?,
         Variant::Atomic => shared::atomic(&shared, work),
         Variant::PutGet => shared::put_get(&shared, work)?,
         Variant::Direct => shared::direct(&shared, work),
