@@ -311,7 +311,8 @@ impl<A: SegmentMemory + Send + Sync + 'static> PersistentSegmentReceive<A> {
     /// Waits for the message that was begun to be received; `None` if none was. Blocks.
     ///
     /// # Errors
-    /// As [`SegmentReceive::wait`]; the receive is over, also after a time-out.
+    /// As [`SegmentReceive::wait`]; the receive is over, also after a time-out. A message that was under way then
+    /// may still be written to the memory while the next one is received there.
     pub fn wait<T: Transport, S: HasLayer<crate::Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,
