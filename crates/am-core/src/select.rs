@@ -479,7 +479,7 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Far(far) => far.flush(),
             Choice::Both(both) => {
                 both.near.flush();
-                both.far.sent(false);
+                both.far.asked();
                 both.far.transport.flush();
             }
         }
@@ -490,7 +490,7 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
             Choice::Near(near) => near.is_quiescent(),
             Choice::Far(far) => far.is_quiescent(),
             Choice::Both(both) => {
-                both.far.sent(false);
+                both.far.asked();
                 both.near.is_quiescent() && both.far.transport.is_quiescent()
             }
         }

@@ -54,7 +54,7 @@ use crate::proto::{Config, ConfigError, Machine, OwnSegment};
 pub use crate::random::SplitMix64;
 use am_core::{Instant, Peer, Segment, Span};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -106,12 +106,28 @@ struct Flight {
     bytes: Vec<u8>,
 }
 
+/// An endpoint's processor and socket.
+#[derive(Debug, Default)]
+struct Seat {
+    /// Others have the processor until then.
+    away: Option<Instant>,
+    /// What has come meanwhile.
+    waiting: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+/// What the system counts for a datagram in a socket's buffer beside its bytes.
+const SOCKET_OVERHEAD: usize = 768;
+
 /// Machines and the network between them.
 #[derive(Debug)]
 pub struct Network {
     now: Instant,
     rng: SplitMix64,
     machines: Vec<Option<Machine>>,
+    seats: Vec<Seat>,
+    /// Bytes that the socket of an endpoint without a processor holds; more are lost.
+    pub socket_buffer: usize,
     links: Vec<Link>,
     busy_until: Vec<Instant>,
     flights: BinaryHeap<Reverse<Flight>>,
@@ -140,6 +156,8 @@ impl Network {
             now: Instant(0),
             rng: SplitMix64(seed),
             machines: machines.into_iter().map(Some).collect(),
+            seats: (0..count).map(|_| Seat::default()).collect(),
+            socket_buffer: 4 << 20,
             links: vec![Link::default(); count * count],
             busy_until: vec![Instant(0); count * count],
             flights: BinaryHeap::new(),
@@ -197,6 +215,22 @@ impl Network {
         self.machines[peer.index()] = machine;
     }
 
+    /// Takes the processor away from an endpoint: until then it neither sends, nor looks at its socket or at time.
+    ///
+    /// # Panics
+    /// If there is no such endpoint.
+    pub fn take_processor(&mut self, from: Peer, until: Instant) {
+        self.seats[from.index()].away = Some(until);
+    }
+
+    /// Whether an endpoint has a processor.
+    ///
+    /// # Panics
+    /// If there is no such endpoint.
+    pub fn has_processor(&self, peer: Peer) -> bool {
+        self.seats[peer.index()].away.is_none()
+    }
+
     /// Puts a datagram on the wire as a stranger would; it arrives at once.
     pub fn inject(&mut self, to: Peer, bytes: Vec<u8>) {
         self.sequence += 1;
@@ -210,6 +244,9 @@ impl Network {
     /// Lets all machines send what they can at this moment.
     pub fn flush(&mut self) {
         for from in 0..self.machines.len() {
+            if self.seats[from].away.is_some() {
+                continue;
+            }
             let mut buffer = std::mem::take(&mut self.buffer);
             while let Some(machine) = &mut self.machines[from] {
                 let Some((to, len)) = machine.transmit(self.now, &mut buffer) else { break };
@@ -259,7 +296,11 @@ impl Network {
     /// it happen. Returns whether anything did.
     pub fn step(&mut self, until: Instant) -> bool {
         self.flush();
-        let timers = self.machines.iter().flatten().filter_map(Machine::deadline);
+        let timers = self
+            .machines
+            .iter()
+            .zip(&self.seats)
+            .filter_map(|(machine, seat)| seat.away.or_else(|| machine.as_ref().and_then(Machine::deadline)));
         let arrivals = self.flights.peek().map(|Reverse(flight)| flight.at);
         let next = timers.chain(arrivals).min().filter(|at| *at <= until);
         let Some(next) = next else {
@@ -267,15 +308,38 @@ impl Network {
             return false;
         };
         self.now = self.now.max(next);
+        for to in 0..self.seats.len() {
+            let seat = &mut self.seats[to];
+            if seat.away.is_some_and(|until| until <= self.now) {
+                (seat.away, seat.bytes) = (None, 0);
+                while let Some(bytes) = self.seats[to].waiting.pop_front() {
+                    self.arrive(to, bytes);
+                }
+            }
+        }
         while self.flights.peek().is_some_and(|Reverse(flight)| flight.at <= self.now) {
-            let Some(Reverse(mut flight)) = self.flights.pop() else { break };
-            if let Some(machine) = self.machines.get_mut(flight.to as usize).and_then(Option::as_mut) {
-                let result = machine.handle(self.now, &mut flight.bytes);
-                self.mix(u64::from(result.is_ok()));
+            let Some(Reverse(flight)) = self.flights.pop() else { break };
+            let Some(seat) = self.seats.get_mut(flight.to as usize) else { continue };
+            if seat.away.is_none() {
+                self.arrive(flight.to as usize, flight.bytes);
+            } else if seat.bytes < self.socket_buffer {
+                seat.bytes += flight.bytes.len() + SOCKET_OVERHEAD;
+                seat.waiting.push_back(flight.bytes);
             }
         }
         let now = self.now;
-        self.machines.iter_mut().flatten().for_each(|machine| machine.tick(now));
+        for (machine, seat) in self.machines.iter_mut().zip(&self.seats) {
+            if let Some(machine) = machine.as_mut().filter(|_| seat.away.is_none()) {
+                machine.tick(now);
+            }
+        }
         true
+    }
+
+    fn arrive(&mut self, to: usize, mut bytes: Vec<u8>) {
+        if let Some(machine) = &mut self.machines[to] {
+            let result = machine.handle(self.now, &mut bytes);
+            self.mix(u64::from(result.is_ok()));
+        }
     }
 }

@@ -42,8 +42,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Polls once more before leaving the transport alone again: a refusal or a question may have made it want to
-    /// send something, and may have taken in what the bell was to tell.
+    /// Polls once more before leaving the transport alone again: a question may have taken in what the bell was to
+    /// tell.
     #[inline]
     pub(super) fn look(&mut self) {
         if self.left_alone {
@@ -85,13 +85,28 @@ impl<F: Transport> Far<F> {
         Self { transport, watch: Watch::default(), bell, waker, can_watch }
     }
 
-    /// Takes note of a use of the transport: if it sent something, something will come back.
+    /// Takes note of a message: if it was sent, something will come back.
     #[inline]
-    pub(super) fn sent(&mut self, something: bool) {
-        if something {
+    pub(super) fn sent(&mut self, accepted: bool) {
+        if accepted {
             self.watch.end();
         } else {
-            self.watch.look();
+            self.refused();
+        }
+    }
+
+    /// Takes note of a question.
+    #[inline]
+    pub(super) fn asked(&mut self) {
+        self.watch.look();
+    }
+
+    /// Takes note of a refusal. The transport, which may want to send something now, is asked anew to call back,
+    /// and not polled: whoever is refused tries again before each sleep, and would never sleep.
+    #[inline]
+    fn refused(&mut self) {
+        if self.watch.left_alone && self.transport.notify(&self.waker) != Notify::Armed {
+            self.watch.end();
         }
     }
 
@@ -131,5 +146,54 @@ impl<F: Transport> Far<F> {
             std::hint::spin_loop();
         }
         self.watch.left_alone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Words;
+    use crate::loopback::{LoopbackConfig, network};
+    use crate::transport::{Arrival, Body, ReplyBound, ReplyPath, RequestHeader};
+    use crate::{Payload, Peer};
+
+    /// Counts what it is handed.
+    struct Count(usize);
+
+    impl Sink for Count {
+        fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
+            self.0 += 1;
+        }
+
+        fn reply(&mut self, _: Arrival<'_>) {}
+
+        fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+    }
+
+    #[test]
+    fn the_refused_may_sleep_until_news() {
+        let mut ranks = network(2, LoopbackConfig::default());
+        let (mut other, own) = (ranks.remove(1), ranks.remove(0));
+        let (mut far, mut sink) = (Far::new(own, Some(Waker::noop().clone())), Count(0));
+        // Who is left alone after some polls stays so when refused again and again.
+        (0..PATIENCE).for_each(|_| assert_eq!(far.poll(8, &mut sink), 0));
+        for _ in 0..3 {
+            far.sent(false);
+            assert!(far.rest() && far.poll(8, &mut sink) == 0);
+        }
+        // What comes then is polled, whether a refusal precedes the poll or not.
+        for refusals in 0..2 {
+            let head = RequestHeader::new(0, ReplyBound::None);
+            other.send(Peer(0), head, &Words::EMPTY, Body::None).unwrap();
+            (0..refusals).for_each(|_| far.sent(false));
+            assert_eq!(far.poll(8, &mut sink), 1);
+            while !far.rest() {
+                far.poll(8, &mut sink);
+            }
+        }
+        assert_eq!(sink.0, 2);
+        // A message that was sent brings answers.
+        far.sent(true);
+        assert!(!far.rest());
     }
 }

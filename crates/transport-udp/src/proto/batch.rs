@@ -61,6 +61,15 @@ impl Entry {
         (self.lane, self.len) = (0, len as u64);
         true
     }
+
+    /// Reads a whole Short message from the front of a lane; returns whether there was one.
+    #[inline]
+    pub(super) fn parse_short(&mut self, bytes: &[u8], lane: usize) -> bool {
+        let Some((handler, room, len)) = Message::parse_short(bytes, &mut self.words) else { return false };
+        self.message = Message { kind: Kind::Short, handler, room };
+        (self.lane, self.len) = (lane, len as u64);
+        true
+    }
 }
 
 /// What handlers have done that the machine does not know yet.

@@ -60,7 +60,16 @@ impl Fifo {
     ///
     /// # Panics
     /// If the position is before `start()`.
-    pub(super) fn write(&mut self, pool: &mut Pool, mut position: u64, mut bytes: &[u8]) {
+    #[inline]
+    pub(super) fn write(&mut self, pool: &mut Pool, position: u64, bytes: &[u8]) {
+        if position == self.end {
+            self.append(pool, bytes);
+        } else {
+            self.write_anywhere(pool, position, bytes);
+        }
+    }
+
+    fn write_anywhere(&mut self, pool: &mut Pool, mut position: u64, mut bytes: &[u8]) {
         assert!(position >= self.start, "released bytes are not written again");
         while !bytes.is_empty() {
             let (index, skew) = self.place(position);
@@ -82,18 +91,30 @@ impl Fifo {
     /// Adds bytes at the end.
     #[inline]
     pub(super) fn append(&mut self, pool: &mut Pool, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let skew = (self.end % PAGE as u64) as usize;
         // Most messages are small and find room in the page of the one before. No byte beyond the end was written
         // before it.
-        if skew != 0
-            && let Some(page) = self.pages.back().and_then(|page| pool.pages.get_mut(*page as usize))
-            && let Some(space) = page.get_mut(skew..skew + bytes.len())
-        {
+        if let Some(space) = self.last_page(pool, skew).and_then(|page| page.get_mut(skew..skew + bytes.len())) {
             space.copy_from_slice(bytes);
             self.end += bytes.len() as u64;
             return;
         }
-        self.write(pool, self.end, bytes);
+        self.write_anywhere(pool, self.end, bytes);
+    }
+
+    /// The page that the end lies in, at this place of it.
+    #[inline]
+    fn last_page<'a>(&mut self, pool: &'a mut Pool, skew: usize) -> Option<&'a mut [u8]> {
+        if self.pages.is_empty() {
+            // All was released, and the page with it.
+            self.pages.push_back(pool.take());
+        } else if skew == 0 {
+            return None;
+        }
+        pool.pages.get_mut(*self.pages.back()? as usize).map(|page| &mut **page)
     }
 
     /// Moves the end without writing what lies before it.
@@ -116,11 +137,7 @@ impl Fifo {
         write: impl FnOnce(&mut [u8; N]) -> usize,
     ) -> Option<usize> {
         let skew = (self.end % PAGE as u64) as usize;
-        if skew == 0 {
-            return None;
-        }
-        let page = pool.pages.get_mut(*self.pages.back()? as usize)?;
-        let len = write(page.get_mut(skew..)?.first_chunk_mut()?);
+        let len = write(self.last_page(pool, skew)?.get_mut(skew..)?.first_chunk_mut()?);
         self.end += len as u64;
         Some(len)
     }
@@ -158,6 +175,11 @@ impl Fifo {
             self.start = self.start.max(to);
             return;
         }
+        if to >= self.end {
+            (self.start, self.end) = (self.start.max(to), self.end.max(to));
+            self.clear(pool);
+            return;
+        }
         let drop = (to / PAGE as u64).saturating_sub(self.first_page()) as usize;
         for page in self.pages.drain(..drop.min(self.pages.len())) {
             pool.free.extend((page != NONE).then_some(page));
@@ -170,8 +192,13 @@ impl Fifo {
     }
 
     /// Gives all pages back and keeps the position.
+    #[inline]
     pub(super) fn clear(&mut self, pool: &mut Pool) {
-        pool.free.extend(self.pages.drain(..).filter(|page| *page != NONE));
+        while let Some(page) = self.pages.pop_front() {
+            if page != NONE {
+                pool.free.push(page);
+            }
+        }
         self.start = self.end;
     }
 }

@@ -84,7 +84,8 @@ impl Machine {
     fn fill(&mut self, peer: Peer, most: usize, batch: &mut Batch) -> Result<bool, Fault> {
         let Self { slots, shared, .. } = self;
         batch.len = 0;
-        let Some(session) = slots[peer.index()].session.as_deref() else { return Ok(false) };
+        let session = slots[peer.index()].session.as_deref();
+        let Some(session) = session.filter(|session| !session.is_empty()) else { return Ok(false) };
         batch.begin(peer, session.mine, session.peer_segment);
         let mut ahead = Ahead::default();
         while batch.len < most {

@@ -13,7 +13,6 @@ use super::bytes::{MAX_VARINT, Writer};
 use super::config::{Config, Protection, ProtocolConfig, Secrets};
 use super::machine::Machine;
 use super::message::{Kind, MAX_HEADER, Message};
-use super::recovery::FrameList;
 use super::session::Session;
 use super::wire::{AckRanges, Credit, Frame, HEADER, Header, Leave, TAG, encode_ack};
 use crate::fuzzing::Choices;
@@ -333,7 +332,7 @@ impl Duel {
         let header = Header { mode: protection as u8, epoch, sender: INSIDER.0, number, length };
         datagram[..HEADER].copy_from_slice(&header.encode());
         let len = session.seal.seal(protection, number, datagram, HEADER + body);
-        session.recovery.on_sent(self.now, len, false, FrameList::EMPTY);
+        session.recovery.on_sent(self.now, len, None);
         self.tally.forged += 1;
         let sealed = datagram[..len].to_vec();
         self.tally.taken += u64::from(self.victim.handle(self.now, &mut datagram[..len]).is_ok());

@@ -429,7 +429,10 @@ impl Machine {
         );
         while let Some(peer) = self.ready.pop_front() {
             let slot = &mut self.slots[peer as usize];
-            let hello = slot.next_hello(&self.shared, &self.keyring, now);
+            let hello = match slot.owes_hello() {
+                true => slot.next_hello(&self.shared, &self.keyring, now),
+                false => None,
+            };
             let mut loan = BorrowedPayload::to(lent, peer, stays);
             let len = match (hello, &mut slot.session) {
                 (Some(hello), _) => {
@@ -443,7 +446,14 @@ impl Machine {
                 (None, None) => None,
             };
             if let Some(len) = len {
-                self.ready.push_back(peer);
+                // A single datagram is often all there is.
+                match &slot.session {
+                    Some(session) if !slot.owes_hello() && session.is_done(&self.shared, now, lent.is_some()) => {
+                        slot.ready = false;
+                        self.timers.set(peer, slot.deadline(now, self.shared.config.silence));
+                    }
+                    _ => self.ready.push_back(peer),
+                }
                 return Some(Parts { to: Peer(peer), len, tail: loan.map_or(0..0, |loan| loan.tail) });
             }
             slot.ready = false;

@@ -111,20 +111,24 @@ impl Message {
         if first & 7 != 0 {
             return None;
         }
-        let rest = rest.get(..4 * count)?;
-        let (pairs, odd) = rest.as_chunks::<8>();
-        let odd = odd.first_chunk::<4>().map(|odd| u64::from(u32::from_le_bytes(*odd)));
-        words.refill(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()?;
-        Some((handler, 3 + rest.len()))
+        take_words(&mut Reader::new(rest), count, words)?;
+        Some((handler, 3 + 4 * count))
+    }
+
+    /// Reads a Short message; returns its handler, its room and its length. `None` for all others, and for a part.
+    #[inline]
+    pub(super) fn parse_short(bytes: &[u8], words: &mut Words) -> Option<(u8, u64, usize)> {
+        let mut reader = Reader::new(bytes);
+        let first = reader.u8().filter(|first| first & 7 == 0)?;
+        let (handler, room) = (reader.u8()?, reader.varint()?);
+        take_words(&mut reader, usize::from(first >> 3), words)?;
+        Some((handler, room, bytes.len() - reader.remaining()))
     }
 
     #[inline]
     fn parse_rest(reader: &mut Reader<'_>, kind: u8, count: usize, words: &mut Words) -> Option<Self> {
         let (handler, room) = (reader.u8()?, reader.varint()?);
-        let bytes = reader.take(4 * count)?;
-        let (pairs, odd) = bytes.as_chunks::<8>();
-        let odd = odd.first_chunk::<4>().map(|odd| u64::from(u32::from_le_bytes(*odd)));
-        words.refill(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()?;
+        take_words(reader, count, words)?;
         let kind = match kind {
             0 => Kind::Short,
             1 => Kind::Medium { len: reader.varint()? },
@@ -141,6 +145,14 @@ pub(crate) fn encoded(handler: u8, words: &Words) -> Vec<u8> {
     let mut bytes = [0; MAX_HEADER];
     let len = Message { kind: Kind::Short, handler, room: 0 }.encode(words, &mut bytes);
     bytes[..len].to_vec()
+}
+
+/// Reads the words of a message.
+#[inline]
+fn take_words(reader: &mut Reader<'_>, count: usize, words: &mut Words) -> Option<()> {
+    let (pairs, odd) = reader.take(4 * count)?.as_chunks::<8>();
+    let odd = odd.first_chunk::<4>().map(|odd| u64::from(u32::from_le_bytes(*odd)));
+    words.refill(count, pairs.iter().map(|pair| u64::from_le_bytes(*pair)).chain(odd)).ok()
 }
 
 /// Appends the words of a message.
@@ -187,9 +199,14 @@ mod tests {
             let mut parsed = Words::from_slice(&[77; MAX_WORDS]).unwrap();
             prop_assert_eq!(Message::parse_plain(&bytes, &mut parsed), plain);
             prop_assert!(plain.is_none() || parsed == words);
+            let short = (kind == Kind::Short).then_some((handler, room, len));
+            let mut parsed = Words::from_slice(&[77; MAX_WORDS]).unwrap();
+            prop_assert_eq!(Message::parse_short(&bytes, &mut parsed), short);
+            prop_assert!(short.is_none() || parsed == words);
             for cut in 0..len {
                 prop_assert_eq!(Message::parse(&bytes[..cut], &mut parsed), Parsed::Part);
                 prop_assert_eq!(Message::parse_plain(&bytes[..cut], &mut parsed), None);
+                prop_assert_eq!(Message::parse_short(&bytes[..cut], &mut parsed), None);
             }
         }
 

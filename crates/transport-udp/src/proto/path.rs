@@ -49,9 +49,15 @@ impl Path {
         if self.doubtful { self.start } else { self.current }
     }
 
+    /// Whether there may be a size to probe now.
+    #[inline]
+    pub(super) fn may_explore(&self, now: Instant) -> bool {
+        self.current < self.limit && !self.in_flight && !self.doubtful && now >= self.resume
+    }
+
     /// The size to probe now, if any.
     pub(super) fn probe(&mut self, now: Instant) -> Option<u16> {
-        if self.in_flight || self.doubtful || self.current >= self.limit || now < self.resume {
+        if !self.may_explore(now) {
             return None;
         }
         if self.ceiling - self.current < CLOSE && self.ceiling != self.limit {

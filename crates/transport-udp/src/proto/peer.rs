@@ -9,7 +9,7 @@
 
 use super::bytes::MAX_VARINT;
 use super::context::Context;
-use super::session::{Names, Session};
+use super::session::{Names, Session, sooner};
 use super::wire::{Hello, VERSION};
 use super::{Event, seal::Keyring};
 use am_core::transport::{LossCause, PeerStatus};
@@ -220,9 +220,11 @@ impl Slot {
 
     /// When [`Slot::on_timer`] wants to be called, seen after nothing more can be sent.
     pub(super) fn deadline(&self, now: Instant, silence: Span) -> Option<Instant> {
-        let session = self.session.as_ref().map(|session| session.deadline(now, silence));
         let connect = self.connecting.map(|since| since + silence);
-        [session, connect, self.hello_at].into_iter().flatten().min()
+        match &self.session {
+            Some(session) => Some(sooner(sooner(session.deadline(now, silence), connect), self.hello_at)),
+            None => connect.map(|connect| sooner(connect, self.hello_at)).or(self.hello_at),
+        }
     }
 
     /// Time has passed.

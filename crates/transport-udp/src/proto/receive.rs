@@ -7,8 +7,18 @@ use super::context::{Context, IN};
 use super::recovery::MAX_CARRIED;
 use super::session::{Fault, Session};
 use super::stream::Untaken;
-use super::wire::Frame;
+use super::wire::{Frame, lane_bytes};
 use am_core::{Instant, Span};
+
+/// Whether what remains is a row of frames.
+fn is_sound(mut reader: Reader<'_>) -> bool {
+    while reader.remaining() > 0 {
+        if lane_bytes(&mut reader).is_none() && Frame::parse(&mut reader).is_none() {
+            return false;
+        }
+    }
+    true
+}
 
 impl Session {
     /// Applies the frames of datagram `number`. Returns whether a message may have become whole.
@@ -22,36 +32,43 @@ impl Session {
         number: u64,
         frames: &[u8],
     ) -> Result<bool, Fault> {
-        if shared.config.protection == Protection::Unauthenticated {
-            // Anybody may have sent it: it must be sound as a whole before any of it counts.
-            let mut reader = Reader::new(frames);
-            while reader.remaining() > 0 {
-                Frame::parse(&mut reader).ok_or(Fault)?;
-            }
+        // Anybody may have sent it: it must be sound as a whole before any of it counts.
+        if shared.config.protection == Protection::Unauthenticated && !is_sound(Reader::new(frames)) {
+            return Err(Fault);
         }
-        self.confirmed = true;
         let (mut eliciting, mut question, mut news, mut kept) = (false, false, false, true);
         let (mut acks, mut carried) = (0, 0);
         let mut reader = Reader::new(frames);
         while reader.remaining() > 0 {
-            let frame = Frame::parse(&mut reader).ok_or(Fault)?;
             // No sender puts more into a datagram, and each costs as much as is in flight at most.
-            match frame {
-                Frame::Ack { .. } => acks += 1,
-                Frame::Padding | Frame::Ping => {}
-                _ => carried += 1,
-            }
-            if acks > 1 || carried > MAX_CARRIED {
-                return Err(Fault);
-            }
-            eliciting |= !matches!(frame, Frame::Ack { .. } | Frame::Padding);
-            question |= frame == Frame::Ping;
-            match self.apply(shared, now, &frame) {
+            let too_many = |acks: u32, carried: usize| acks > 1 || carried > MAX_CARRIED;
+            let taken = if let Some((lane, offset, data)) = lane_bytes(&mut reader) {
+                (eliciting, carried) = (true, carried + 1);
+                if too_many(acks, carried) {
+                    return Err(Fault);
+                }
+                self.take_bytes(shared, lane, offset, data)
+            } else {
+                let frame = Frame::parse(&mut reader).ok_or(Fault)?;
+                match frame {
+                    Frame::Ack { .. } => acks += 1,
+                    Frame::Padding | Frame::Ping => {}
+                    _ => carried += 1,
+                }
+                eliciting |= !matches!(frame, Frame::Ack { .. } | Frame::Padding);
+                question |= matches!(frame, Frame::Ping);
+                if too_many(acks, carried) {
+                    return Err(Fault);
+                }
+                self.apply(shared, now, &frame)
+            };
+            match taken {
                 Ok(more) => news |= more,
                 Err(Untaken::Forbidden) => return Err(Fault),
                 Err(Untaken::Scattered) => kept = false,
             }
         }
+        self.confirmed = true;
         // A datagram that was not taken whole is not acknowledged. Taking part of it twice does no harm.
         if kept {
             let in_order = self.replay.insert(number);
@@ -67,6 +84,27 @@ impl Session {
             }
         }
         Ok(news)
+    }
+
+    /// Takes bytes of a lane in.
+    #[inline]
+    fn take_bytes(
+        &mut self,
+        shared: &mut Context,
+        lane: usize,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<bool, Untaken> {
+        // What comes after a farewell is nobody's.
+        if self.traffic.retired {
+            return Ok(false);
+        }
+        let incoming = &mut self.traffic.incoming[lane];
+        // Requests may come up to the granted limit, replies as far as room was set aside.
+        let limit = if lane == 0 { self.granted.limit } else { incoming.fifo.start() + self.set_aside };
+        // What was consumed already is beyond suspicion, and a late copy of it may exceed today's limit.
+        let limit = limit.max(incoming.ready);
+        incoming.accept(&mut shared.pools[IN + lane], offset, data, limit)
     }
 
     fn apply(&mut self, shared: &mut Context, now: Instant, frame: &Frame<'_>) -> Result<bool, Untaken> {
@@ -112,12 +150,7 @@ impl Session {
                 if stream >= 2 {
                     return self.traffic.bulk_in[lane].accept(&shared.segment, offset, at, data);
                 }
-                let incoming = &mut self.traffic.incoming[lane];
-                // Requests may come up to the granted limit, replies as far as room was set aside.
-                let limit = if lane == 0 { self.granted.limit } else { incoming.fifo.start() + self.set_aside };
-                // What was consumed already is beyond suspicion, and a late copy of it may exceed today's limit.
-                let limit = limit.max(incoming.ready);
-                incoming.accept(&mut shared.pools[IN + lane], offset, data, limit)
+                self.take_bytes(shared, lane, offset, data)
             }
         }
     }

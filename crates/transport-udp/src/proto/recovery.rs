@@ -324,8 +324,10 @@ impl Recovery {
         (missing > 0.0 && self.probes == 0).then(|| now + Span((missing / rate) as u64 + 1000))
     }
 
-    pub(super) fn on_sent(&mut self, now: Instant, size: usize, eliciting: bool, load: FrameList) {
-        if eliciting {
+    /// A datagram has been made. It counts as in flight if it carries something, be it only a question.
+    pub(super) fn on_sent(&mut self, now: Instant, size: usize, load: Option<&FrameList>) {
+        let state = if load.is_some() { State::Open } else { State::Unasked };
+        if let Some(load) = load {
             if self.in_flight == 0 {
                 // Before, there was nothing to deliver.
                 self.delivered_at = now;
@@ -342,7 +344,7 @@ impl Recovery {
             }
         }
         let Self { delivered, delivered_at, .. } = *self;
-        let state = if eliciting { State::Open } else { State::Unasked };
+        let load = *load.unwrap_or(&FrameList::EMPTY);
         self.sent.push_back(Sent { at: now, size: size as u32, state, delivered, delivered_at, load });
         self.trim();
     }

@@ -21,6 +21,12 @@ use am_core::{Instant, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault;
 
+/// The first of two moments, of which the second may never come.
+#[inline]
+pub(super) fn sooner(first: Instant, second: Option<Instant>) -> Instant {
+    second.map_or(first, |second| first.min(second))
+}
+
 /// What a batch holds already of messages that are still in their lanes.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
@@ -235,14 +241,39 @@ impl Session {
         if incoming.ready == start {
             return Ok(false);
         }
-        if lane == 0 {
-            let front = incoming.fifo.peek(&shared.pools[IN], start);
-            let most = front.len().min((incoming.ready - start) as usize);
-            if entry.parse_plain(&front[..most]) {
-                return Ok(true);
-            }
+        let front = incoming.fifo.peek(&shared.pools[IN + lane], start);
+        let most = front.len().min((incoming.ready - start) as usize);
+        if lane == 0 && entry.parse_plain(&front[..most]) {
+            return Ok(true);
+        }
+        if entry.parse_short(&front[..most], lane) {
+            return if self.is_fair(shared, lane, ahead, &entry.message) { Ok(true) } else { Err(Fault) };
         }
         self.parse_front(shared, lane, ahead, entry)
+    }
+
+    /// Whether a message takes no more room than it may.
+    #[inline]
+    fn is_fair(&self, shared: &Context, lane: usize, ahead: &Ahead, message: &Message) -> bool {
+        let (payload, cost) = (message.payload(), cost_of(message.room));
+        payload <= shared.config.medium.into()
+            && match lane {
+                0 => {
+                    message.room <= u64::from(shared.config.medium) + 1
+                        && self.owed + ahead.owed + cost <= shared.config.reply_window.into()
+                }
+                _ => {
+                    message.room > payload
+                        && ahead.set_aside + cost <= self.set_aside
+                        && !matches!(message.kind, Kind::Control { .. })
+                }
+            }
+    }
+
+    /// Whether nothing of either lane waits to be delivered.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.traffic.incoming.iter().all(|incoming| incoming.ready == incoming.fifo.start())
     }
 
     /// [`Session::front`] of a lane that has bytes.
@@ -268,19 +299,7 @@ impl Session {
             Parsed::Malformed => return Err(Fault),
         };
         let payload = message.payload();
-        let fair = payload <= shared.config.medium.into()
-            && match lane {
-                0 => {
-                    message.room <= u64::from(shared.config.medium) + 1
-                        && self.owed + ahead.owed + cost_of(message.room) <= shared.config.reply_window.into()
-                }
-                _ => {
-                    message.room > payload
-                        && ahead.set_aside + cost_of(message.room) <= self.set_aside
-                        && !matches!(message.kind, Kind::Control { .. })
-                }
-            };
-        if !fair {
+        if !self.is_fair(shared, lane, ahead, &message) {
             return Err(Fault);
         }
         if let Kind::Long { len, at, end } = message.kind {
@@ -461,10 +480,10 @@ impl Session {
     /// not leave waits for the window, so for an acknowledgement or a timeout.
     pub(super) fn deadline(&self, now: Instant, silence: Span) -> Instant {
         let alive = self.last_heard.max(self.last_sent) + Span(silence.0 / 4);
-        let soft = [self.ack_at, self.traffic.credit_at, Some(alive)].into_iter().flatten().filter(|at| *at > now);
-        let firm = [self.recovery.deadline(), self.wake].into_iter().flatten();
+        let soon = |at: Option<Instant>| at.filter(|at| *at > now);
         let silent = (self.last_heard + silence).max(self.asked_at.unwrap_or(now) + Span(silence.0 / 4));
-        soft.chain(firm).fold(silent, Instant::min)
+        let soft = sooner(sooner(silent, soon(Some(alive))), soon(self.ack_at));
+        sooner(sooner(sooner(soft, soon(self.traffic.credit_at)), self.recovery.deadline()), self.wake)
     }
 
     /// Time has passed. Returns whether the peer has been silent for too long: after `silence`, and not before it

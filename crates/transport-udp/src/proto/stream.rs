@@ -32,7 +32,20 @@ impl Outgoing {
         self.next
     }
 
+    /// Whether all bytes have been sent, and none of them is to be sent again, as nearly always.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.next == self.fifo.end() && self.lost.is_empty()
+    }
+
+    /// Whether there is a byte to send now.
+    #[inline]
+    pub(super) fn has_next(&self, limit: u64) -> bool {
+        self.next < self.fifo.end().min(limit) || !self.lost.is_empty()
+    }
+
     /// What to send next, at most `most` bytes and not beyond `limit`: lost bytes first.
+    #[inline]
     pub(super) fn next_range(&self, most: u64, limit: u64) -> Option<(u64, u64)> {
         let (start, end) = match self.lost.first() {
             Some(range) => range,
@@ -124,6 +137,18 @@ impl OutgoingBulk {
         true
     }
 
+    /// Whether there is nothing to send, as nearly always.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.bytes.next == self.announced && self.bytes.lost.is_empty()
+    }
+
+    /// Whether there is a range to send now.
+    #[inline]
+    pub(super) fn has_next(&self, lent: bool) -> bool {
+        !self.is_idle() && self.next_range(1, lent).is_some()
+    }
+
     /// As [`Outgoing::next_range`], within one payload, with its place in the segment. What is not in the queue
     /// can be sent only while it is `lent`; no range lies on both sides.
     pub(super) fn next_range(&self, most: u64, lent: bool) -> Option<(u64, u64, u64)> {
@@ -141,11 +166,13 @@ impl OutgoingBulk {
     }
 
     /// Whether the next range of at most `most` bytes is all that there is to send, and the end of more.
+    #[inline]
     pub(super) fn ends_within(&self, most: u64, lent: bool) -> bool {
+        self.announced - self.bytes.fifo.start() > most && self.ends_behind(most, lent)
+    }
+
+    fn ends_behind(&self, most: u64, lent: bool) -> bool {
         let Self { bytes, announced, .. } = self;
-        if announced - bytes.fifo.start() <= most {
-            return false;
-        }
         let Some((offset, len, _)) = self.next_range(most, lent) else { return false };
         match bytes.lost.first() {
             None => offset + len == *announced,

@@ -4,7 +4,7 @@ use super::bytes::Writer;
 use super::config::Protection;
 use super::context::{BULK, Context};
 use super::recovery::{Carried, FrameList};
-use super::session::Session;
+use super::session::{Session, Traffic};
 use super::wire::{Frame, HEADER, Header, Leave, STREAM_OVERHEAD, TAG, encode_ack, stream_header};
 use am_core::{Instant, Span};
 use std::ops::Range;
@@ -49,18 +49,22 @@ impl Session {
         self.wake = None;
         // Each of the datagrams that follow a timeout asks for its acknowledgement.
         self.ping |= self.recovery.probes > 0;
-        let mut open = self.recovery.has_window();
         let waits = self.has_work(now, lent.is_some());
+        let ack_due = self.is_ack_due(shared, now);
+        let explores = self.path.may_explore(now) && self.recovery.round_trip().is_some();
+        if !waits && !ack_due && !explores {
+            return None;
+        }
+        let mut open = self.recovery.has_window();
         if open && waits {
             self.wake = self.recovery.paced(now);
             open = self.wake.is_none();
         }
         let pending = self.ack_pending > 0;
-        let ack_due = self.ack_pending >= ACK_EVERY || self.ack_at.is_some_and(|at| at <= now);
         let ack_due = ack_due && self.recovery.has_number();
         let tag = if shared.config.protection == Protection::Unauthenticated { 0 } else { TAG };
         if open
-            && self.recovery.round_trip().is_some()
+            && explores
             && let Some(size) = self.path.probe(now)
         {
             let body = usize::from(size) - HEADER - tag;
@@ -70,7 +74,7 @@ impl Session {
             let mut load = FrameList::EMPTY;
             load.push(Carried::Probe(size));
             self.path.on_sent();
-            return Some(self.finish(shared, now, out, body, Some(load)));
+            return Some(self.finish(shared, now, out, body, Some(&load)));
         }
         let work = open && waits;
         if !work && !ack_due {
@@ -100,7 +104,7 @@ impl Session {
             self.fill(shared, now, &mut writer, &mut load, lent.as_deref_mut())?;
         }
         let len = writer.len() + lent.map_or(0, |lent| lent.tail.len());
-        Some(self.finish(shared, now, out, len, work.then_some(load)))
+        Some(self.finish(shared, now, out, len, work.then_some(&load)))
     }
 
     fn finish(
@@ -109,7 +113,7 @@ impl Session {
         now: Instant,
         out: &mut [u8],
         body: usize,
-        load: Option<FrameList>,
+        load: Option<&FrameList>,
     ) -> usize {
         let protection = shared.config.protection;
         let number = self.recovery.next_number();
@@ -122,13 +126,29 @@ impl Session {
             self.last_sent = now;
             self.asked_at.get_or_insert(now);
         }
-        self.recovery.on_sent(now, len, load.is_some(), load.unwrap_or(FrameList::EMPTY));
+        self.recovery.on_sent(now, len, load);
         shared.counters.sent += 1;
         shared.counters.sent_bytes += len as u64;
         len
     }
 
+    /// An acknowledgement is due when so many datagrams wait for it, when the next large one would not find room
+    /// in its sender's queue before, or when they have waited for long enough.
+    fn is_ack_due(&self, shared: &Context, now: Instant) -> bool {
+        let full = || self.ack_bytes + u64::from(self.path.current()) > shared.config.send_queue.into();
+        self.ack_pending > 0
+            && (self.ack_pending >= ACK_EVERY || self.ack_at.is_some_and(|at| at <= now) || full())
+    }
+
+    /// Whether there is nothing to send at this moment, whatever window and pacer permit.
+    #[inline]
+    pub(super) fn is_done(&self, shared: &Context, now: Instant, lent: bool) -> bool {
+        let probes = self.recovery.probes > 0;
+        !probes && !self.has_work(now, lent) && !self.is_ack_due(shared, now) && !self.path.may_explore(now)
+    }
+
     /// Whether there is something to send that wants an acknowledgement.
+    #[inline]
     fn has_work(&self, now: Instant, lent: bool) -> bool {
         let traffic = &self.traffic;
         let credit =
@@ -137,10 +157,10 @@ impl Session {
             || credit
             || traffic.leave_due
             || self.want().is_some()
-            || traffic.out[0].next_range(1, self.told.limit).is_some()
-            || traffic.out[1].next_range(1, u64::MAX).is_some()
-            || traffic.bulk_out[0].next_range(1, lent).is_some()
-            || traffic.bulk_out[1].next_range(1, false).is_some()
+            || traffic.out[0].has_next(self.told.limit)
+            || traffic.out[1].has_next(u64::MAX)
+            || traffic.bulk_out[0].has_next(lent)
+            || traffic.bulk_out[1].has_next(false)
     }
 
     /// The limit to ask the peer for: one question at a time.
@@ -189,6 +209,11 @@ impl Session {
         // Replies before requests; payloads of Long messages behind both, but first in every fourth datagram.
         let order = if self.recovery.next_number() % 4 == 3 { [3, 2, 1, 0] } else { [1, 0, 3, 2] };
         for stream in order {
+            let Traffic { out, bulk_out, .. } = &self.traffic;
+            let lane = usize::from(stream & 1);
+            if if stream < 2 { out[lane].is_idle() } else { bulk_out[lane].is_idle() } {
+                continue;
+            }
             let lent = lent.as_deref_mut().filter(|_| stream == 2);
             if self.fill_stream(shared, stream, writer, load, lent)? {
                 break;

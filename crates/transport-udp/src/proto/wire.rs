@@ -279,6 +279,21 @@ const STREAM: u8 = 0x10;
 /// Bytes of a stream frame in front of its data at most.
 pub(super) const STREAM_OVERHEAD: usize = 1 + 8 + 8 + 2;
 
+/// Bytes of a lane: which of the two, where, and what. `None`, with nothing taken, if that is not the next frame.
+/// Most frames are of this kind, and a [`Frame`] is much to hand on.
+#[inline]
+pub(super) fn lane_bytes<'a>(reader: &mut Reader<'a>) -> Option<(usize, u64, &'a [u8])> {
+    let mut ahead = *reader;
+    let lane = ahead.u8()?.wrapping_sub(STREAM);
+    if lane > 1 {
+        return None;
+    }
+    let (offset, len) = (ahead.varint()?, ahead.u16()?);
+    let data = ahead.take(usize::from(len))?;
+    *reader = ahead;
+    Some((usize::from(lane), offset, data))
+}
+
 impl<'a> Frame<'a> {
     /// The next frame, or `None` if the bytes make none.
     pub(super) fn parse(reader: &mut Reader<'a>) -> Option<Self> {

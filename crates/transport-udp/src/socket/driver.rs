@@ -26,7 +26,7 @@ use std::time::Duration;
 const EAGER: u64 = 24 << 10;
 
 /// So many fruitless looks at the socket alone follow a whole round.
-const GLANCES: u32 = 8;
+const GLANCES: u32 = 32;
 
 /// The longest sleep of an endpoint that waits: rare enough to cost nothing.
 const LONGEST_SLEEP: Span = Span::from_secs(1);
@@ -70,6 +70,8 @@ struct Sent {
     accepted: u64,
     told: u64,
     handed: u64,
+    /// The last use of the machine has left something to send.
+    ready: bool,
     /// The program has used the machine since everything was last sent out.
     dirty: bool,
 }
@@ -155,7 +157,7 @@ impl Program {
     fn used(&mut self, engine: &Engine) {
         self.end_flood();
         self.sent.accepted = engine.machine.accepted_bytes();
-        self.sent.dirty = true;
+        (self.sent.ready, self.sent.dirty) = (engine.machine.has_ready(), true);
     }
 
     /// Ends a round: sends what has become ready.
@@ -343,10 +345,15 @@ impl Driver for SocketDriver {
 
     #[inline]
     fn accepted(&mut self) {
-        self.program.drive(&self.shared);
-        // A refusal drives nothing: who is refused will poll, and may first want to know why.
         let sent = &mut self.program.sent;
         let some = sent.accepted != std::mem::replace(&mut sent.told, sent.accepted);
+        // A refusal drives nothing: who is refused will poll, and may first want to know why. Who has left the
+        // endpoint to the helper leaves it there.
+        if !some && !sent.ready {
+            return;
+        }
+        self.program.drive(&self.shared);
+        let sent = &self.program.sent;
         // Of what was accepted, a lost peer's messages may not have reached the machine, which does not count them
         // then.
         if some && sent.accepted.saturating_sub(sent.handed) >= EAGER {

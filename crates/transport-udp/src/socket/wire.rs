@@ -115,12 +115,17 @@ pub(super) enum Sent {
 impl Wire {
     /// Prepares a bound socket.
     pub(super) fn new(socket: UdpSocket, buffer: usize, offload: bool) -> io::Result<Self> {
-        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let local = socket.local_addr()?;
+        let state = match is_loopback(local.ip()) {
+            true => UdpSocketState::new(UdpSockRef::from(&twin(local)?))?,
+            false => UdpSocketState::new(UdpSockRef::from(&socket))?,
+        };
         let sock = SockRef::from(&socket);
+        sock.set_nonblocking(true)?;
         // The system may give less than was asked for; the window finds out what there is.
         sock.set_recv_buffer_size(buffer)?;
         sock.set_send_buffer_size(buffer)?;
-        let ipv6 = socket.local_addr()?.is_ipv6();
+        let ipv6 = local.is_ipv6();
         quiet_down(&socket, ipv6)?;
         let row = if offload { state.max_gso_segments() } else { 1 };
         let socket = Arc::new(socket);
@@ -220,6 +225,13 @@ impl Wire {
 #[inline]
 pub(super) fn glance(socket: &UdpSocket, into: &mut [u8]) -> usize {
     socket.recv(into).unwrap_or(0)
+}
+
+/// A socket of the same kind as one that is bound to a loopback address, for what quinn-udp finds out and sets. It
+/// asks for a time stamp of every datagram, and the system goes on making them for as long as the socket lives,
+/// whatever is asked of it later. What else it sets is for paths that might fragment, which loopback is not.
+fn twin(local: SocketAddr) -> io::Result<UdpSocket> {
+    UdpSocket::bind((local.ip(), 0))
 }
 
 /// Switches off what quinn-udp asks the system to tell of every datagram: nobody here wants to know, and it costs

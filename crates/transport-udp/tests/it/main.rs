@@ -18,6 +18,7 @@ mod simulated;
 mod simulated_conformance;
 mod simulated_network;
 mod sockets;
+mod stalls;
 mod tokio;
 
 use transport_udp::fuzzing::{self as entries, world as common};

@@ -5,7 +5,6 @@ use crate::proto::Machine;
 use crate::proto::bytes::Writer;
 use crate::proto::config::{Config, Protection, Secrets};
 use crate::proto::message::{MAX_HEADER, cost_of, room_of};
-use crate::proto::recovery::FrameList;
 use crate::proto::wire::{Credit, Frame, HEADER, Header, Leave, TAG};
 use crate::sim::{self, SplitMix64};
 use am_core::arguments::Words;
@@ -107,7 +106,7 @@ impl Trio {
         let header = Header { mode: Protection::Encrypted as u8, epoch, sender: INSIDER.0, number, length };
         datagram[..HEADER].copy_from_slice(&header.encode());
         let len = session.seal.seal(Protection::Encrypted, number, &mut datagram, HEADER + body);
-        session.recovery.on_sent(self.now, len, false, FrameList::EMPTY);
+        session.recovery.on_sent(self.now, len, None);
         self.machines[0].handle(self.now, &mut datagram[..len]).unwrap();
     }
 

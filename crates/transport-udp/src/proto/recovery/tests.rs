@@ -12,7 +12,7 @@ fn load(offset: u64) -> FrameList {
 
 fn send(recovery: &mut Recovery, now: Instant, count: u64) {
     for _ in 0..count {
-        recovery.on_sent(now, 1000, true, load(recovery.next_number()));
+        recovery.on_sent(now, 1000, Some(&load(recovery.next_number())));
     }
 }
 
@@ -137,7 +137,7 @@ fn the_pacer_keeps_no_debts() {
     let (mut recovery, mut now, _) = busy();
     assert_eq!(recovery.paced(now), None);
     for _ in 0..10 {
-        recovery.on_sent(now, 65_000, true, load(0));
+        recovery.on_sent(now, 65_000, Some(&load(0)));
     }
     let wait = recovery.paced(now).unwrap().since(now);
     assert!(wait < Span::from_millis(1), "{wait}");
@@ -145,7 +145,7 @@ fn the_pacer_keeps_no_debts() {
         now = recovery.deadline().unwrap();
         assert!(recovery.on_timer(now, |_, _| {}));
         assert_eq!(recovery.paced(now), None, "probes do not wait");
-        (0..2).for_each(|_| recovery.on_sent(now, 65_000, true, load(0)));
+        (0..2).for_each(|_| recovery.on_sent(now, 65_000, Some(&load(0))));
     }
     let last = recovery.next_number() - 1;
     recovery.on_ack(now, Span::ZERO, [(last, last)].into_iter(), |_, _| {}).unwrap();
@@ -159,7 +159,7 @@ fn the_pacer_keeps_no_debts() {
 fn acknowledgements_hide_no_round_trip_time() {
     let mut recovery = Recovery::new(Instant(0), 1000, MS);
     send(&mut recovery, Instant(0), 1);
-    recovery.on_sent(Instant(0) + MS, 30, false, FrameList::EMPTY);
+    recovery.on_sent(Instant(0) + MS, 30, None);
     let now = Instant(0) + Span::from_millis(2);
     recovery.on_ack(now, Span::ZERO, [(0, 1)].into_iter(), |_, _| {}).unwrap();
     assert_eq!(recovery.round_trip(), Some(Span::from_millis(2)));
