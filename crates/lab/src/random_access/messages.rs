@@ -77,7 +77,8 @@ pub fn medium<T: Transport>(
 ) -> Result<(), RunError> {
     let (me, ranks) = (endpoint.rank(), endpoint.ranks());
     let limit = |rank| endpoint.max_payload(Rank(rank), Category::Medium, Lane::Request, 0);
-    let limit = (0..ranks).filter_map(limit).min().map_or(FULL, |bytes| bytes as usize / size_of::<u64>());
+    let limit =
+        (0..ranks).filter_map(limit).min().map_or(FULL, |bytes| (bytes as usize / size_of::<u64>()).max(1));
     let mut buckets = Buckets::new(me, ranks as usize, limit);
     while work.stream.left() > 0 {
         let left = work.stream.left();
