@@ -149,7 +149,8 @@ impl RankJob {
         Bootstrap::from_environment()?.map(Self::new).transpose()
     }
 
-    /// A rank's job over this bootstrap, with the transports that `AM_TRANSPORT` names. Where ranks have nothing but
+    /// A rank's job over this bootstrap, with the transports that `AM_TRANSPORT` names. Where ranks have nothing
+    /// but
     /// libfabric between them it is collective: they tell each other which provider they would take.
     ///
     /// # Errors
@@ -184,7 +185,8 @@ impl RankJob {
     /// Shared memory leads to the ranks of the same host, UDP to the others; `--transport` and `AM_TRANSPORT` say
     /// otherwise. With the feature `ofi`, `ofi` and `shm+ofi` choose libfabric in UDP's place, and `shm+ofi+udp`
     /// where two ranks share a fabric; `ofi:tcp` names its provider. The first call of a rank is collective: it
-    /// returns when every rank has attached an endpoint or ended. UDP's settings come from the environment (`AM_UDP_PROTECTION` and the like).
+    /// returns when every rank has attached an endpoint or ended. UDP's settings come from the environment
+    /// (`AM_UDP_PROTECTION` and the like).
     ///
     /// # Errors
     /// [`JobAttachError`].

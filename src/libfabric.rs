@@ -113,7 +113,8 @@ impl RankJob {
         self.join_fabric(met, endpoint)
     }
 
-    /// Opens this rank's endpoints with a segment and exchanges cards with the other ranks. Where another transport
+    /// Opens this rank's endpoints with a segment and exchanges cards with the other ranks. Where another
+    /// transport
     /// leads to all, ranks that share no fabric with this one are left to it. Collective.
     pub(crate) fn meet_over_fabric<M>(&self, segment: Segment<M>, another: bool) -> Result<Met<M>, JobAttachError>
     where

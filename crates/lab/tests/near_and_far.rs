@@ -98,7 +98,8 @@ mod three {
     use super::*;
     use active_messages::ofi::{Ofi, OfiConfig, Opened, choose};
 
-    /// Makes jobs whose ranks are threads, in pairs on two imagined hosts; even ranks are on one fabric, odd ones on
+    /// Makes jobs whose ranks are threads, in pairs on two imagined hosts; even ranks are on one fabric, odd ones
+    /// on
     /// another.
     struct TwoFabrics;
 

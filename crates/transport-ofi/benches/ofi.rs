@@ -1,6 +1,7 @@
 //! Figures over providers of libfabric, each beside the provider called directly in the same run:
 //! `cargo bench --bench ofi`, or `-- tcp shm` for some providers. Ranks are threads. With `--test` everything runs
-//! once with tiny counts; with `--slots` each message has a receive buffer of its own; `--part=BYTES` and `--parts=N`
+//! once with tiny counts; with `--slots` each message has a receive buffer of its own; `--part=BYTES` and
+//! `--parts=N`
 //! set the buffers of Long payloads. Without the library it says so and is skipped.
 
 use am_core::{Address, Endpoint, HandlerResult, Handlers, Payload, Rank, Shape};
@@ -122,7 +123,8 @@ fn raw(provider: &str, counts: Counts) -> [f64; 3] {
         }
         let flood = began.elapsed().as_secs_f64();
         let sizes = a.sizes();
-        // Buffers take turns, as many as a payload fills: so as many bytes are read as a Long has, not the same few.
+        // Buffers take turns, as many as a payload fills: so as many bytes are read as a Long has, not the same
+        // few.
         let parts = sizes.chunks.min(LONG.div_ceil(sizes.chunk_bytes) as u32);
         let mut free: VecDeque<u32> = (sizes.frames..sizes.frames + parts).collect();
         let began = Instant::now();

@@ -1,5 +1,6 @@
 //! Item 23, two-sided messages: rounds of random messages whose receives are posted before or after they come,
-//! with and without wildcards, probed or not, from memory of segments and into it. No two messages that a receive could get overtake each other.
+//! with and without wildcards, probed or not, from memory of segments and into it. No two messages that a receive
+//! could get overtake each other.
 
 use super::message_memory::{Receiving, Sending, receive_aside};
 use super::partner;

@@ -99,7 +99,8 @@ pub fn medium<T: Transport>(
     Ok(())
 }
 
-/// How an aggregator gathers updates: by destination, within the look-ahead rule, of which the sample that is being
+/// How an aggregator gathers updates: by destination, within the look-ahead rule, of which the sample that is
+/// being
 /// pushed and the updates that wait for their words have their part.
 pub fn aggregation() -> AggregatorConfig {
     AggregatorConfig::new().look_ahead(LOOK_AHEAD - DEFERRED - 1).route(Route::Direct)

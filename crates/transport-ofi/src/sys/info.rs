@@ -120,7 +120,8 @@ impl Infos {
         info
     }
 
-    /// Bytes of the largest writes to one peer that are there in the order in which they were started, by the answer
+    /// Bytes of the largest writes to one peer that are there in the order in which they were started, by the
+    /// answer
     /// of this number; 0 where there is no order.
     pub(super) fn writes_in_order(&self, index: usize) -> usize {
         let info = self.iter().nth(index).expect("the number comes from the offers");

@@ -95,7 +95,8 @@ struct Flags {
     endpoints: u16,
 
     /// What the ranks talk over, as the program names it (auto, shm or udp; ofi, shm+ofi, shm+ofi+udp or
-    /// ofi:PROVIDER where it has libfabric): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto: shared memory within a host
+    /// ofi:PROVIDER where it has libfabric): sets AM_TRANSPORT for them [default: $AM_TRANSPORT, else auto:
+    /// shared memory within a host
     /// and UDP between hosts]
     #[arg(long, value_name = "NAME")]
     transport: Option<String>,
