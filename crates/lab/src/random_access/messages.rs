@@ -1,6 +1,6 @@
 //! Updates as active messages: the owner of a word applies them, in its handlers.
 //!
-//! A rank makes [`STRIP`] samples in one go, holds [`HELD`] updates of other ranks' words, and has [`DEFERRED`] of
+//! A rank makes `STRIP` samples in one go, holds `HELD` updates of other ranks' words, and has [`DEFERRED`] of
 //! its own words wait until these have been fetched: [`LOOK_AHEAD`] in all. An [aggregator](aggregated) holds what
 //! buckets and strip hold otherwise. What a message carries is on its way, and no longer held by the sender.
 
