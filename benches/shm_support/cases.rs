@@ -44,6 +44,7 @@ pub(crate) fn raw() -> Vec<Case> {
         own_tables(32),
         own_tables(64),
         own_tables(128),
+        own_tables(256),
     ]
 }
 
@@ -125,11 +126,11 @@ pub(crate) fn random_access(mode: Mode) -> Vec<Case> {
     vec![
         case("short").bar(Bar::RatioAtLeast(0.65)),
         case("medium")
-            .beside("own tables, 64 ahead", Task::OwnTable { ahead: 64 }, 2.0)
+            .beside("own tables, 128 ahead", Task::OwnTable { ahead: 128 }, 2.0)
             .bar(Bar::RatioAtLeast(0.9)),
         example("random access medium, again", "medium", 2, mode).beside(
-            "own tables, 128 ahead",
-            Task::OwnTable { ahead: 128 },
+            "own tables, 256 ahead",
+            Task::OwnTable { ahead: 256 },
             2.0,
         ),
         example("random access aggregated", "aggregated", 2, mode).against("random access medium"),

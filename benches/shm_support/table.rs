@@ -133,6 +133,7 @@ impl OwnTable {
             32 => self.update_behind::<32>(updates),
             64 => self.update_behind::<64>(updates),
             128 => self.update_behind::<128>(updates),
+            256 => self.update_behind::<256>(updates),
             _ => panic!("no loop for {ahead} updates ahead"),
         }
     }

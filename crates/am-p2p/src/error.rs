@@ -1,5 +1,6 @@
 //! What two-sided messages fail with.
 
+use crate::communicator::Tag;
 use crate::kind::ElementType;
 use crate::machine::{ANY, Failure, MessageInfo};
 use am_core::{LossCause, PollError, Rank, SendError, WaitError};
@@ -136,6 +137,15 @@ pub enum MessageError {
         me: Rank,
         /// Bytes of its segment.
         segment: u64,
+    },
+    /// A message that an earlier start of a persistent receive began may still be written to its memory, since a wait
+    /// for it failed. Goes by itself when that message is over: poll, and start again then.
+    #[error(
+        "the memory of a receive with {tag} may still be written by the message before: poll, and start again"
+    )]
+    Landing {
+        /// The receive's tag.
+        tag: AskedTag,
     },
     /// The communicator has no such member.
     #[error("no rank {member} in a communicator of {size} (from 0)")]
@@ -279,6 +289,10 @@ impl MessageError {
     pub(crate) fn gone(rank: u32, tag: u32, cause: Option<LossCause>) -> Self {
         let (rank, tag) = (Rank(rank), AskedTag::of(tag));
         cause.map_or(Self::Finished { rank, tag }, |cause| Self::Lost { rank, tag, cause })
+    }
+
+    pub(crate) fn landing(tag: Tag) -> Self {
+        Self::Landing { tag: AskedTag(if let Tag::Is(tag) = tag { Some(tag) } else { None }) }
     }
 
     pub(crate) fn freed(tag: u32) -> Self {

@@ -295,12 +295,17 @@ impl<A: SegmentMemory + Send + Sync + 'static> PersistentSegmentReceive<A> {
     /// Begins to receive; nothing if that has begun.
     ///
     /// # Errors
-    /// As [`Communicator::immediate_receive_segment`].
+    /// As [`Communicator::immediate_receive_segment`]; [`MessageError::Landing`] while the message of a wait that
+    /// failed may still be written to the memory.
     pub fn start<T: Transport, S: HasLayer<crate::Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(), MessageError> {
         if self.request.is_none() {
+            endpoint.layer_mut::<crate::Messages>().process_dropped();
+            if Arc::strong_count(&self.memory) > 1 {
+                return Err(MessageError::landing(self.tag));
+            }
             let memory = Arc::clone(&self.memory);
             let receive = self.communicator.immediate_receive_segment(endpoint, self.source, self.tag, memory)?;
             self.request = Some(receive);
@@ -312,7 +317,7 @@ impl<A: SegmentMemory + Send + Sync + 'static> PersistentSegmentReceive<A> {
     ///
     /// # Errors
     /// As [`SegmentReceive::wait`]; the receive is over, also after a time-out. A message that was under way then
-    /// may still be written to the memory while the next one is received there.
+    /// may still be written to the memory, and [`start`](Self::start) fails until it is over.
     pub fn wait<T: Transport, S: HasLayer<crate::Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,

@@ -188,8 +188,7 @@ impl<V> sealed::Sealed for ReceiveRequest<V> {
     }
 
     fn is_open_to_any(&self, messages: &Messages) -> bool {
-        let waits_for = self.key.and_then(|key| messages.machine.waits_for(key));
-        waits_for.is_some_and(|(selector, _, met)| selector.source == ANY && !met)
+        self.key.is_some_and(|key| messages.machine.is_open_to_any(key))
     }
 
     fn layer(&self) -> u64 {

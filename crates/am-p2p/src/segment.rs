@@ -230,6 +230,16 @@ impl<T: Transport, S: HasLayer<Messages>> Drop for Call<'_, T, S> {
         }
         let mut copy = vec![0; self.bytes.len as usize];
         self.endpoint.segment().read(self.bytes.at, &mut copy).expect("it was checked");
+        self.withdraw();
+        let machine = &mut self.endpoint.layer_mut::<Messages>().machine;
+        machine.adopt(self.key, &copy);
+        machine.drop_send(self.key);
+    }
+}
+
+impl<T: Transport, S: HasLayer<Messages>> Call<'_, T, S> {
+    /// Ends the loan: who has not read the bytes by now finds no proof of it.
+    fn withdraw(&mut self) {
         let proof =
             self.endpoint.layer_unscheduled::<Messages>().proof.as_ref().map(|proof| proof.slice().offset());
         if let Some(word) = proof.and_then(|at| self.endpoint.segment().word(at).ok()) {
@@ -237,9 +247,6 @@ impl<T: Transport, S: HasLayer<Messages>> Drop for Call<'_, T, S> {
             // What the program writes to the bytes comes behind the store; pairs with the fence of readers.
             fence(Ordering::SeqCst);
         }
-        let machine = &mut self.endpoint.layer_mut::<Messages>().machine;
-        machine.adopt(self.key, &copy);
-        machine.drop_send(self.key);
     }
 }
 
@@ -360,6 +367,10 @@ impl Communicator {
             Ok(endpoint.layer_unscheduled::<Messages>().machine.take_sent(key))
         });
         call.over = waited.is_ok();
+        if matches!(waited, Ok(Err(_))) {
+            // Its peer may live, and be reading.
+            call.withdraw();
+        }
         drop(call);
         let info = MessageInfo { from: to.0, tag: envelope.tag, len: bytes.len, kind: envelope.kind };
         waited?.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0))

@@ -686,6 +686,11 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
+    /// Whether a message of any rank may still meet a receive.
+    pub(crate) fn is_open_to_any(&self, key: Key) -> bool {
+        self.waits_for(key).is_some_and(|(selector, _, met)| selector.source == super::ANY && !met)
+    }
+
     /// Copies out the message of a receive that is over and well, if the entry has its bytes; it goes.
     /// `None`, and nothing has changed, otherwise.
     #[inline(always)]

@@ -122,8 +122,7 @@ impl<A: Send + 'static> sealed::Sealed for SegmentReceive<A> {
     }
 
     fn is_open_to_any(&self, messages: &Messages) -> bool {
-        let waits_for = self.key.and_then(|key| messages.machine.waits_for(key));
-        waits_for.is_some_and(|(selector, _, met)| selector.source == ANY && !met)
+        self.key.is_some_and(|key| messages.machine.is_open_to_any(key))
     }
 
     fn layer(&self) -> u64 {

@@ -242,3 +242,40 @@ fn sends_that_time_out_go_on() {
         world.team().barrier(endpoint).unwrap();
     });
 }
+
+/// A persistent receive whose wait failed does not begin again while its message may still be written.
+#[test]
+fn a_receive_that_timed_out_waits_for_its_message() {
+    let silent = std::sync::Barrier::new(2);
+    let (loopback, writes) = (LoopbackConfig::default().segment(1 << 16), MessageConfig::new());
+    run(2, loopback, writes.protocol(Protocol::SenderInitiated), &|endpoint, world| {
+        let other = 1 - world.rank();
+        let memory = filled(endpoint, 2500, 9).unwrap();
+        if world.rank() == 0 {
+            let sent = world.immediate_send_segment(endpoint, other, 1, memory).unwrap();
+            endpoint.poll().unwrap();
+            silent.wait();
+            silent.wait();
+            let memory = sent.wait(endpoint).unwrap();
+            endpoint.local(memory.slice()).unwrap().unwrap().write(0, &values(2500, 4));
+            world.send_segment(endpoint, other, 1, &memory).unwrap();
+        } else {
+            let mut receive = world.receive_segment_init(endpoint, other, 1, memory).unwrap();
+            silent.wait();
+            endpoint.set_timeout(Span::from_millis(20));
+            receive.start(endpoint).unwrap();
+            assert!(matches!(receive.wait(endpoint), Err(MessageError::Wait(_))));
+            endpoint.set_timeout(Span::from_secs(20));
+            let again = receive.start(endpoint);
+            silent.wait();
+            assert!(matches!(again, Err(MessageError::Landing { .. })), "{again:?}");
+            while let Err(error) = receive.start(endpoint) {
+                assert!(matches!(error, MessageError::Landing { .. }), "{error}");
+                endpoint.poll().unwrap();
+            }
+            assert_eq!(receive.wait(endpoint).unwrap().unwrap().count::<u32>(), 2500);
+            assert_eq!(found(endpoint, receive.memory(), 2500), values(2500, 4));
+        }
+        world.team().barrier(endpoint).unwrap();
+    });
+}

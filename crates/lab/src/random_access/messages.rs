@@ -2,7 +2,8 @@
 //!
 //! A rank makes `STRIP` samples in one go, holds `HELD` updates of other ranks' words, and has [`DEFERRED`] of
 //! its own words wait until these have been fetched: [`LOOK_AHEAD`] in all. An [aggregator](aggregated) holds what
-//! buckets and strip hold otherwise. What a message carries is on its way, and no longer held by the sender.
+//! buckets and strip hold otherwise. What a message carries is on its way, no
+//! longer held by the sender, and not yet by the owner while a handler takes it out piece by piece.
 
 use super::error::RunError;
 use super::hpcc::{LOOK_AHEAD, Stream};

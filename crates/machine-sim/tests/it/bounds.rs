@@ -10,14 +10,16 @@ use machine_sim::conduit::{self, ConduitConfig};
 fn no_traffic_exceeds_the_data_paths() {
     for (seed, hot) in [(1, true), (2, true), (3, false), (4, false)] {
         let mut machine = MachineConfig::new(7, Topology::Direct { nodes: 7 });
-        (machine.parameters.injection_mb_s, machine.parameters.ejection_mb_s) = (800.0, 500.0);
+        // Where one node is sent to most, its intake bounds the run; else what the busiest node puts out does.
+        let (out, into) = if hot { (800.0, 500.0) } else { (500.0, 800.0) };
+        (machine.parameters.injection_mb_s, machine.parameters.ejection_mb_s) = (out, into);
         let report = conduit::run(&machine, &ConduitConfig::default(), move |transport| {
             random_traffic(transport, seed, hot, 24);
         });
         let report = report.unwrap_or_else(|error| panic!("{error}"));
         let links = report.links.iter().map(|link| (&*link.name, link.bytes));
         let end = report.ended.0 as f64 / 1e6;
-        let rates = NodeRates { out: 800.0, into: 500.0, together: f64::INFINITY };
+        let rates = NodeRates { out, into, together: f64::INFINITY };
         check_node_rates(links, end, rates, if hot { 0.5 } else { 0.0 });
     }
 }
