@@ -138,8 +138,8 @@ pub enum MessageError {
         /// Bytes of its segment.
         segment: u64,
     },
-    /// A message that an earlier start of a persistent receive began may still be written to its memory, since a wait
-    /// for it failed. Goes by itself when that message is over: poll, and start again then.
+    /// A message that an earlier start of a persistent receive began may still be written to its memory, since a
+    /// wait for it failed. Goes by itself when that message is over: poll, and start again then.
     #[error(
         "the memory of a receive with {tag} may still be written by the message before: poll, and start again"
     )]
