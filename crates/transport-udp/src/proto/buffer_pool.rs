@@ -206,6 +206,106 @@ impl Fifo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// What a queue is to be: its window, and what has been written of it.
+    #[derive(Default)]
+    struct Model {
+        start: u64,
+        end: u64,
+        bytes: Vec<Option<u8>>,
+    }
+
+    impl Model {
+        fn write(&mut self, at: u64, bytes: &[u8]) {
+            let (from, to) = (at as usize, at as usize + bytes.len());
+            self.bytes.resize(self.bytes.len().max(to), None);
+            self.bytes[from..to].iter_mut().zip(bytes).for_each(|(byte, new)| *byte = Some(*new));
+            self.end = self.end.max(to as u64);
+        }
+
+        fn release(&mut self, to: u64) {
+            (self.start, self.end) = (self.start.max(to), self.end.max(to));
+        }
+
+        /// Checks a queue against this, byte for byte, whichever way it is read.
+        fn check(&self, fifo: &Fifo, pool: &Pool) {
+            assert_eq!((fifo.start(), fifo.end()), (self.start, self.end));
+            let mut at = self.start;
+            while at < self.end {
+                let most = PAGE as u64 - at % PAGE as u64;
+                let rest = self.bytes.iter().skip(at as usize).take(most as usize);
+                let run: Vec<u8> = rest.map_while(|byte| *byte).collect();
+                let mut read = vec![0; run.len()];
+                fifo.read(pool, at, &mut read);
+                assert!(read == run && (run.is_empty() || fifo.peek(pool, at).starts_with(&run)), "at {at}");
+                at += (run.len() as u64).max(1);
+            }
+        }
+    }
+
+    /// Each page is in one place: a queue, or the row of the free ones.
+    fn check_pages(fifos: &[Fifo], pool: &Pool) {
+        let taken = fifos.iter().flat_map(|fifo| fifo.pages.iter().copied()).filter(|page| *page != NONE);
+        let mut places: Vec<u32> = taken.chain(pool.free.iter().copied()).collect();
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..pool.pages.len() as u32), "{fifos:?} {:?}", pool.free);
+        for fifo in fifos {
+            assert!(fifo.start < fifo.end || fifo.pages.is_empty(), "{fifo:?}");
+        }
+    }
+
+    proptest! {
+        /// Two queues that share a pool, used in any order, hold each its own bytes, and no page is lost, in two
+        /// places or kept by an empty queue.
+        #[test]
+        fn queues_hold_their_own_bytes(
+            steps in prop::collection::vec((0usize..2, 0u8..8, 0u64..5000, prop_oneof![0usize..90, 0usize..5000]), 1..80)
+        ) {
+            let (mut pool, mut fifos) = (Pool::default(), <[Fifo; 2]>::default());
+            let mut models = <[Model; 2]>::default();
+            for (number, (which, action, place, len)) in steps.into_iter().enumerate() {
+                let (fifo, model) = (&mut fifos[which], &mut models[which]);
+                let bytes: Vec<u8> = (0..len).map(|i| (7 * number + i + 100 * which) as u8).collect();
+                match action {
+                    0 | 1 => {
+                        fifo.append(&mut pool, &bytes);
+                        model.write(model.end, &bytes);
+                    }
+                    2 | 3 if len > 0 => {
+                        let part = &bytes[..len.min(64)];
+                        let written = fifo.append_with(&mut pool, |space: &mut [u8; 64]| {
+                            space[..part.len()].copy_from_slice(part);
+                            part.len()
+                        });
+                        if written.is_none() {
+                            fifo.append(&mut pool, part);
+                        }
+                        model.write(model.end, part);
+                    }
+                    4 if len > 0 => {
+                        fifo.write(&mut pool, model.start + place, &bytes);
+                        model.write(model.start + place, &bytes);
+                    }
+                    5 => {
+                        fifo.extend(model.end + place);
+                        model.end += place;
+                    }
+                    6 | 7 => {
+                        let to = if action == 6 { model.end + place % 3 } else { model.start + place };
+                        fifo.release(&mut pool, to);
+                        model.release(to);
+                    }
+                    _ => {}
+                }
+                model.check(&fifos[which], &pool);
+                check_pages(&fifos, &pool);
+            }
+            fifos.iter_mut().for_each(|fifo| fifo.clear(&mut pool));
+            check_pages(&fifos, &pool);
+            prop_assert_eq!(pool.used(), 0);
+        }
+    }
 
     #[test]
     fn bytes_come_back_in_any_order_and_pages_are_reused() {

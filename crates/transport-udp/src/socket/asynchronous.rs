@@ -86,7 +86,7 @@ pub(super) fn work(shared: &Shared) -> Duration {
     let mut now = shared.clock.now();
     let losses = engine.machine.losses();
     shared.take_in_notices(now, &mut engine);
-    let mut news = false;
+    let (told, mut news) = (engine.news, false);
     for _ in 0..VISITS {
         news |= engine.take_in(&mut now, || shared.clock.now(), &mut []);
         if !engine.is_flowing() {
@@ -95,8 +95,8 @@ pub(super) fn work(shared: &Shared) -> Duration {
     }
     let more = engine.is_flowing();
     engine.send_out(now, None);
-    if news || engine.machine.losses() != losses {
-        engine.news += 1;
+    engine.news += u64::from(news || engine.machine.losses() != losses);
+    if engine.news != told {
         shared.unseen.store(true, Release);
         if let Some(watcher) = engine.watcher.take() {
             watcher.wake();

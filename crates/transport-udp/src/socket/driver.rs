@@ -86,7 +86,7 @@ struct Program {
     now: Instant,
     /// How often the program has driven the endpoint.
     drives: u64,
-    /// What the helper had taken in when this side last looked.
+    /// What there was of [`Engine::news`] when this side last looked.
     news: u64,
     /// Something has come since the last `idle`.
     woken: bool,
@@ -448,6 +448,7 @@ impl Driver for SocketDriver {
         program.losses = engine.machine.losses();
         program.sent.handed = program.sent.accepted;
         program.sent.dirty = engine.is_blocked();
+        program.arrived = engine.machine.has_arrived();
     }
 
     fn idle(&mut self, until: Option<Instant>, _: WaitReason) {

@@ -46,7 +46,7 @@ pub(super) struct Engine {
     /// The latest time that the machine has been driven at.
     pub(super) latest: Instant,
     pub(super) deadline: Option<Instant>,
-    /// How often something was taken in by the helper.
+    /// How often something was taken in by the helper, or came from this endpoint itself.
     pub(super) news: u64,
     /// Whom the helper calls when it has taken something in.
     pub(super) watcher: Option<Waker>,
@@ -191,8 +191,9 @@ impl Engine {
                 self.outgoing[head..each].copy_from_slice(tail);
             }
             if to == self.me {
-                // The way to oneself needs no system.
+                // The way to oneself needs no system, nor does it end a sleep: who is about to begin one is told.
                 self.machine.handle_row(now, &mut self.outgoing[..each]);
+                self.news += u64::from(self.machine.has_arrived());
                 continue;
             }
             if self.loses() {

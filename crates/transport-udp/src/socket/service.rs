@@ -257,15 +257,16 @@ impl Shared {
                 let mut now = self.clock.now();
                 let losses = engine.machine.losses();
                 self.take_in_notices(now, &mut engine);
+                let told = engine.news;
                 let news =
                     engine.take_in(&mut now, || self.clock.now(), &mut []) || engine.machine.losses() != losses;
                 engine.news += u64::from(news);
-                if news {
-                    self.unseen.store(true, Release);
-                }
                 engine.send_out(now, None);
-                if news && let Some(watcher) = engine.watcher.take() {
-                    watcher.wake();
+                if engine.news != told {
+                    self.unseen.store(true, Release);
+                    if let Some(watcher) = engine.watcher.take() {
+                        watcher.wake();
+                    }
                 }
                 // What is due cannot leave before the socket takes more, and then nothing else is due.
                 let blocked = engine.is_blocked();

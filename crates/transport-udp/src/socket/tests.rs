@@ -3,8 +3,11 @@
 use super::*;
 use crate::driver::Driver;
 use crate::proto::BorrowedPayload;
+use am_conformance::CountingSink;
 use am_core::arguments::Words;
-use am_core::transport::{Notify, PeerStatus, Refused, ReplyBound, RequestHeader};
+use am_core::transport::{
+    Body, Notify, PeerStatus, Refused, ReplyBound, RequestHeader, Transport, WaitReason, Waiting,
+};
 use am_core::{Endpoint, Handlers, Instant, LossCause, PollError, Span, WaitError};
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
@@ -100,6 +103,35 @@ fn a_broken_endpoint_arms_no_waker() {
     let mut transport = job.join(0).unwrap();
     break_helper(&Arc::clone(transport.driver().shared()));
     assert_eq!(transport.driver_mut().notify(Waker::noop()), Notify::Ready);
+}
+
+/// What a rank sends itself takes no datagram and rings no bell: who is about to sleep, or only to look at the
+/// socket, learns that it is there.
+#[test]
+fn a_message_to_oneself_keeps_its_rank_awake() {
+    let mut config = UdpConfig::new([9; 16]);
+    config.waiting = WaitMode::Polled;
+    let mut transport = LocalJob::with(1, LocalOptions::default(), config).unwrap().join(0).unwrap();
+    let (head, mut count) = (RequestHeader::new(0, ReplyBound::None), CountingSink(0));
+    for sent in 1..9 {
+        while transport.send(Peer(0), head, &Words::EMPTY, Body::None).is_err() {
+            transport.poll(8, &mut count);
+        }
+        if sent % 2 == 0 {
+            assert_eq!(transport.notify(Waker::noop()), Notify::Ready, "message {sent}");
+        } else {
+            transport.idle(None, WaitReason::Message);
+        }
+        assert_eq!((transport.poll(8, &mut count), count.0), (1, sent));
+        // All that comes after it is its acknowledgement.
+        while transport.notify(Waker::noop()) == Notify::Ready {
+            assert_eq!(transport.poll(8, &mut count), 0);
+        }
+        // From here on it only looks at the socket.
+        transport.poll(8, &mut count);
+        transport.idle(None, WaitReason::Message);
+        transport.idle(None, WaitReason::Message);
+    }
 }
 
 /// A notice that is taken in between its entry and its bell leaves no bell that ends every sleep.
