@@ -135,9 +135,7 @@ fn raw(provider: &str, counts: Counts) -> [f64; 3] {
                     && let Some(buffer) = free.pop_front()
                 {
                     let len = sizes.chunk_bytes.min(LONG - at);
-                    let last = at + len == LONG;
-                    let write = if last { Port::write } else { Port::write_ahead };
-                    match write(&mut a, 1, buffer, len, at as u64) {
+                    match a.write(1, buffer, len, at as u64) {
                         Ok(()) => at += len,
                         Err(_) => free.push_front(buffer),
                     }

@@ -125,15 +125,6 @@ pub trait Wire {
     /// [`Fault`]; nothing was started.
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault>;
 
-    /// As [`write`](Self::write), and done once the buffer is free: the bytes are there no later than those of the
-    /// next such `write` to the same peer.
-    ///
-    /// # Errors
-    /// [`Fault`]; nothing was started.
-    fn write_ahead(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        self.write(to, buffer, len, at)
-    }
-
     /// Whether [`place`](Self::place) may work towards a peer.
     fn places(&self, to: u32) -> bool {
         let _ = to;

@@ -10,7 +10,8 @@ use std::ops::Range;
 /// The number of steps after which the stream repeats.
 pub const PERIOD: u64 = 1_317_624_576_693_539_401;
 
-/// How many updates, or samples of the stream, a process may hold back before they are sent or applied.
+/// How many updates, or samples of the stream, a process may hold back before they are sent or applied. Messages
+/// that the transport has taken are sent, whether or not its queues still hold them.
 pub const LOOK_AHEAD: usize = 1024;
 
 /// The reduction polynomial without its leading term: `x^2 + x + 1`.

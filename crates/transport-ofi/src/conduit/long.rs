@@ -2,7 +2,7 @@
 //! follows.
 
 use super::Machine;
-use super::peers::{Part, Queued};
+use super::peers::Queued;
 use super::send::Outgoing;
 use crate::frame::strip;
 use crate::wire::{Failure, Fault, Wire};
@@ -93,9 +93,7 @@ impl<W: Wire> Machine<W> {
             };
             self.wire.buffer(buffer)[..part.len()].copy_from_slice(part);
             self.longs[long].parts += 1;
-            let (first, len) = (index * size, part.len());
-            let last = first + len == payload.len();
-            self.start_part(to, Part { buffer, len, at: at + first as u64, long, last });
+            self.start_part(to, buffer, (part.len(), at + (index * size) as u64), long);
         }
         self.part_done(long);
         result
@@ -139,15 +137,15 @@ impl<W: Wire> Machine<W> {
         }
     }
 
-    fn start_part(&mut self, to: u32, part: Part) {
+    fn start_part(&mut self, to: u32, buffer: u32, (len, at): (usize, u64), long: usize) {
         let direct = self.peers.of(to).queue.is_empty();
-        let result = if direct { self.post_part(to, part) } else { Err(Fault::Again) };
+        let result = if direct { self.post_part(to, buffer, (len, at), long) } else { Err(Fault::Again) };
         match result {
             Ok(()) => {}
-            Err(Fault::Again) => self.enqueue(to, Queued::Write(part)),
+            Err(Fault::Again) => self.enqueue(to, Queued::Write { buffer, len, at, long }),
             Err(Fault::Failed(code)) => {
-                self.give_chunk(to, part.buffer);
-                self.part_failed(part.long);
+                self.give_chunk(to, buffer);
+                self.part_failed(long);
                 self.fail(to, Failure { code, own: 0 });
             }
         }

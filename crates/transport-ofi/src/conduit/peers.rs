@@ -13,21 +13,8 @@ pub(crate) const CONTROLS: u32 = 4;
 pub(super) enum Queued {
     /// A composed frame, in memory of the conduit's own: what waits holds no buffer that others could use.
     Frame(Vec<u8>),
-    /// A part of a Long payload.
-    Write(Part),
-}
-
-/// A part of a Long payload, in a buffer of the wire.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    pub(super) buffer: u32,
-    pub(super) len: usize,
-    /// Where in the destination's segment it belongs.
-    pub(super) at: u64,
-    /// The Long that it belongs to.
-    pub(super) long: usize,
-    /// Whether it is the last one. The others are there before it.
-    pub(super) last: bool,
+    /// A part of a Long payload, and the Long that it belongs to.
+    Write { buffer: u32, len: usize, at: u64, long: usize },
 }
 
 /// What a peer is asked after an injected frame has failed of which nobody knows whose it was.

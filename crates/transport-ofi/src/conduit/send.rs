@@ -1,7 +1,7 @@
 //! Sending: admission, frames, queues of what the wire refuses, and the credits that are owed to others.
 
 use super::Machine;
-use super::peers::{CONTROLS, Part, Queued};
+use super::peers::{CONTROLS, Queued};
 use crate::frame::{Credits, Header, Kind, Origin};
 use crate::wire::{Failure, Fault, Wire};
 use am_core::transport::{Refused, ReplyBound};
@@ -170,13 +170,14 @@ impl<W: Wire> Machine<W> {
     }
 
     /// Hands a part of a Long to the wire.
-    pub(super) fn post_part(&mut self, to: u32, part: Part) -> Result<(), Fault> {
-        let Part { buffer, len, at, long, last } = part;
-        if last {
-            self.wire.write(to, buffer, len, at)?;
-        } else {
-            self.wire.write_ahead(to, buffer, len, at)?;
-        }
+    pub(super) fn post_part(
+        &mut self,
+        to: u32,
+        buffer: u32,
+        (len, at): (usize, u64),
+        long: usize,
+    ) -> Result<(), Fault> {
+        self.wire.write(to, buffer, len, at)?;
         self.under_way[buffer as usize] = to;
         let frames = self.sizes.frames;
         self.long_of[(buffer - frames) as usize] = long;
@@ -205,7 +206,7 @@ impl<W: Wire> Machine<W> {
             let peer = self.peers.of(to);
             let Some(item) = peer.queue.pop_front() else { return };
             let result = match &item {
-                Queued::Write(part) => self.post_part(to, *part),
+                Queued::Write { buffer, len, at, long } => self.post_part(to, *buffer, (*len, *at), *long),
                 Queued::Frame(bytes) => match self.frames.take(peer.frames) {
                     None => Err(Fault::Again),
                     Some(buffer) => {
@@ -220,7 +221,7 @@ impl<W: Wire> Machine<W> {
             };
             match (result, item) {
                 (Ok(()), Queued::Frame(bytes)) => self.spare.push(bytes),
-                (Ok(()), Queued::Write(_)) => {}
+                (Ok(()), Queued::Write { .. }) => {}
                 (Err(fault), item) => {
                     self.peers.of(to).queue.push_front(item);
                     if let Fault::Failed(code) = fault {
@@ -238,9 +239,9 @@ impl<W: Wire> Machine<W> {
         while let Some(item) = self.peers.of(to).queue.pop_front() {
             match item {
                 Queued::Frame(bytes) => self.spare.push(bytes),
-                Queued::Write(part) => {
-                    self.give_chunk(to, part.buffer);
-                    self.part_failed(part.long);
+                Queued::Write { buffer, long, .. } => {
+                    self.give_chunk(to, buffer);
+                    self.part_failed(long);
                 }
             }
         }

@@ -29,7 +29,6 @@ pub(crate) const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(crate) const FI_CONTEXT: u64 = 1 << 59;
 pub(crate) const FI_CONTEXT2: u64 = 1 << 52;
 
-pub(crate) const FI_ORDER_WAW: u64 = 1 << 4;
 pub(crate) const FI_ORDER_SAS: u64 = 1 << 8;
 
 pub(crate) const FI_MR_LOCAL: c_int = 1 << 2;
@@ -111,10 +110,6 @@ pub(crate) struct fi_ep_attr {
     pub(crate) protocol: u32,
     pub(crate) protocol_version: u32,
     pub(crate) max_msg_size: usize,
-    pub(crate) msg_prefix_size: usize,
-    pub(crate) max_order_raw_size: usize,
-    pub(crate) max_order_war_size: usize,
-    pub(crate) max_order_waw_size: usize,
 }
 
 #[repr(C)]

@@ -44,7 +44,7 @@ fn expectations() -> Vec<(String, u64)> {
         fi_ops: size close bind control;
         fi_tx_attr: caps mode op_flags msg_order comp_order inject_size size iov_limit rma_iov_limit tclass;
         fi_rx_attr: caps mode op_flags msg_order comp_order total_buffered_recv size iov_limit;
-        fi_ep_attr: protocol protocol_version max_msg_size max_order_raw_size max_order_waw_size;
+        fi_ep_attr: protocol protocol_version max_msg_size;
         fi_domain_attr: domain name threading control_progress data_progress resource_mgmt av_type mr_mode
             mr_key_size cq_data_size cq_cnt ep_cnt;
         fi_fabric_attr: fabric name prov_name prov_version api_version;

@@ -3,7 +3,7 @@
 use super::abi::{
     API_VERSION, FI_CONTEXT, FI_CONTEXT2, FI_DELIVERY_COMPLETE, FI_ENODATA, FI_EP_RDM, FI_MR_ALLOCATED,
     FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
-    FI_ORDER_WAW, FI_RM_ENABLED, FI_RMA, FI_THREAD_DOMAIN, fi_info,
+    FI_RM_ENABLED, FI_RMA, FI_THREAD_DOMAIN, fi_info,
 };
 use super::library::Library;
 use crate::error::OfiError;
@@ -118,20 +118,6 @@ impl Infos {
         // SAFETY: every answer has this part, and nobody reads it at the moment.
         unsafe { (*part).op_flags = 0 };
         info
-    }
-
-    /// Bytes of the largest writes to one peer that are there in the order in which they were started, by the
-    /// answer
-    /// of this number; 0 where there is no order.
-    pub(super) fn writes_in_order(&self, index: usize) -> usize {
-        let info = self.iter().nth(index).expect("the number comes from the offers");
-        // SAFETY: every answer of the library has all of its parts.
-        let tx = unsafe { (*info.tx_attr).msg_order };
-        // SAFETY: as above.
-        let rx = unsafe { (*info.rx_attr).msg_order };
-        // SAFETY: as above.
-        let most = unsafe { (*info.ep_attr).max_order_waw_size };
-        if tx & rx & FI_ORDER_WAW == 0 { 0 } else { most }
     }
 
     pub(super) fn library(&self) -> &'static Library {

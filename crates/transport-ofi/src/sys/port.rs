@@ -94,8 +94,6 @@ pub struct Port {
     mark: Option<Mark>,
     /// None of them does so any more.
     left: bool,
-    /// Writes to one peer are there in the order in which they were started.
-    in_order: bool,
     /// Keeps the segment's memory for as long as it is registered.
     segment: Segment<AnyMemory>,
     /// The completion queue's, where the provider has one.
@@ -174,7 +172,6 @@ impl Port {
             own: Remote::default(),
             mark: None,
             left: false,
-            in_order: infos.writes_in_order(offer) >= sizes.chunk_bytes,
             segment: segment.clone(),
             descriptor: None,
             process: Process::current().map_err(OfiError::memory("the mark of this process"))?,
@@ -478,10 +475,10 @@ impl Port {
         }
     }
 
-    /// Starts a read or a write between a buffer and a peer's segment, with flags for its completion.
+    /// Starts a read or a write between a buffer and a peer's segment.
     fn access(
         &mut self,
-        (operation, flags): (Operation, u64),
+        operation: Operation,
         peer: u32,
         (buffer, len): (u32, usize),
         at: u64,
@@ -506,12 +503,12 @@ impl Port {
         let ep = self.objects.ep;
         // SAFETY: the endpoint is open and has its table.
         let functions = unsafe { table(ep, |object| object.rma) };
-        let call = match operation {
-            Operation::Read(_) => functions.readmsg,
-            _ => functions.writemsg,
+        let (call, flags) = match operation {
+            Operation::Read(_) => (functions.readmsg, FI_COMPLETION),
+            _ => (functions.writemsg, FI_COMPLETION | FI_DELIVERY_COMPLETE),
         };
         // SAFETY: as in `send`; the description itself is read before the call returns.
-        let code = unsafe { call(ep, &raw const message, FI_COMPLETION | flags) };
+        let code = unsafe { call(ep, &raw const message, flags) };
         self.started(buffer, code)
     }
 
@@ -638,12 +635,7 @@ impl Wire for Port {
     }
 
     fn write(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        self.access((Operation::Write(buffer), FI_DELIVERY_COMPLETE), to, (buffer, len), at)
-    }
-
-    fn write_ahead(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        let flags = if self.in_order { 0 } else { FI_DELIVERY_COMPLETE };
-        self.access((Operation::Write(buffer), flags), to, (buffer, len), at)
+        self.access(Operation::Write(buffer), to, (buffer, len), at)
     }
 
     fn places(&self, to: u32) -> bool {
@@ -664,7 +656,7 @@ impl Wire for Port {
     }
 
     fn read(&mut self, from: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        self.access((Operation::Read(buffer), 0), from, (buffer, len), at)
+        self.access(Operation::Read(buffer), from, (buffer, len), at)
     }
 
     fn post(&mut self, slot: u32) -> Result<(), Fault> {

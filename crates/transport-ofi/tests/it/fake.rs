@@ -135,7 +135,7 @@ pub(crate) struct Network {
 
 enum Work {
     Send { to: u32, bytes: Vec<u8>, buffer: Option<u32> },
-    Write { to: u32, bytes: Vec<u8>, buffer: u32, at: u64, ahead: bool },
+    Write { to: u32, bytes: Vec<u8>, buffer: u32, at: u64 },
     Read { to: u32, len: usize, buffer: u32, at: u64 },
 }
 
@@ -155,9 +155,6 @@ pub(crate) struct FakePort {
     work: VecDeque<Work>,
     /// Bytes that are told to be there, and are not.
     late: Vec<Work>,
-    /// Writes that are told to be done, as their buffers are free; their bytes are there when the next one's are
-    /// that was not started ahead.
-    ahead: Vec<(u32, Vec<u8>, u64)>,
     mutations: u32,
     polls: u32,
 }
@@ -243,7 +240,6 @@ impl Network {
                 filled: vec![0; slots as usize],
                 work: VecDeque::new(),
                 late: Vec::new(),
-                ahead: Vec::new(),
                 mutations: 0,
                 polls: 0,
             };
@@ -389,20 +385,11 @@ impl FakePort {
                 self.lent[buffer as usize] = false;
                 events.push(Event::Done(Operation::Read(buffer)));
             }
-            Work::Write { to, bytes, buffer, at, ahead: true } => {
-                self.ahead.push((to, bytes, at));
-                self.lent[buffer as usize] = false;
-                events.push(Event::Done(Operation::Write(buffer)));
-            }
-            Work::Write { to, bytes, buffer, at, ahead: false } => {
-                for (_, bytes, at) in self.ahead.extract_if(.., |(other, ..)| *other == to) {
-                    let nodes = self.network.nodes();
-                    nodes[to as usize].segment.write(at, &bytes).expect("a write stays inside the segment");
-                }
+            Work::Write { to, bytes, buffer, at } => {
                 let late = self.mutates(Mutation::DataAfterMessage);
                 let lost = self.mutates(Mutation::LostCompletion);
                 if late {
-                    self.late.push(Work::Write { to, bytes, buffer, at, ahead: false });
+                    self.late.push(Work::Write { to, bytes, buffer, at });
                 } else {
                     let nodes = self.network.nodes();
                     nodes[to as usize].segment.write(at, &bytes).expect("a write stays inside the segment");
@@ -448,19 +435,8 @@ impl Wire for FakePort {
         self.refuses(to, false)?;
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
-        self.work.push_back(Work::Write { to, bytes, buffer, at, ahead: false });
+        self.work.push_back(Work::Write { to, bytes, buffer, at });
         self.network.nodes()[self.me as usize].written += 1;
-        Ok(())
-    }
-
-    fn write_ahead(&mut self, to: u32, buffer: u32, len: usize, at: u64) -> Result<(), Fault> {
-        self.write(to, buffer, len, at)?;
-        // Where nothing keeps its order nothing can be told before its bytes are there.
-        if !self.faults.reorder
-            && let Some(Work::Write { ahead, .. }) = self.work.back_mut()
-        {
-            *ahead = true;
-        }
         Ok(())
     }
 

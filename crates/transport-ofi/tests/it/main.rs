@@ -2,6 +2,7 @@
 
 mod allocation;
 mod conformance;
+mod cut;
 mod fake;
 mod faults;
 mod forks;
