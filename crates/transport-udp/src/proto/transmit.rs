@@ -132,10 +132,11 @@ impl Session {
         len
     }
 
-    /// An acknowledgement is due when so many datagrams wait for it, when the next large one would not find room
-    /// in its sender's queue before, or when they have waited for long enough.
+    /// An acknowledgement is due when so many datagrams wait for it, when the next large one, or the largest
+    /// message, would not find room in its sender's queue before, or when they have waited for long enough.
     fn is_ack_due(&self, shared: &Context, now: Instant) -> bool {
-        let full = || self.ack_bytes + u64::from(self.path.current()) > shared.config.send_queue.into();
+        let next = || u64::from(self.path.current()).max(shared.config.largest_message());
+        let full = || self.ack_bytes + next() > shared.config.send_queue.into();
         self.ack_pending > 0
             && (self.ack_pending >= ACK_EVERY || self.ack_at.is_some_and(|at| at <= now) || full())
     }

@@ -177,6 +177,20 @@ fn nobody_waits_for_timers() {
     sweep(&[BOUNDS[0], BOUNDS[2]], 1);
 }
 
+/// A queue that has room for one of the largest messages, of which the last datagrams are fewer than one
+/// acknowledgement waits for: nothing waits for its timer.
+#[test]
+fn one_message_at_a_time() {
+    for (limit, payload) in [(1452, 65_536), (1452, 40_000), (4000, 65_536), (65_487, 65_536)] {
+        let (messages, send_queue) = (100, Some(67_000));
+        let scene = Scene { messages, payload, send_queue, limit, ..LOOPBACK };
+        let (took, _) = play(scene, 1);
+        let each = Span(took.0 / messages);
+        println!("{payload} bytes in datagrams of {limit}: {each} each");
+        assert!(each < Span(ACK_DELAY.0 / 2), "{each} each: {scene:?}");
+    }
+}
+
 #[test]
 #[ignore = "takes a minute"]
 fn full_nobody_waits_for_timers() {
