@@ -77,7 +77,7 @@ impl TokioRank {
         let endpoint = Endpoint::attach(shm, handlers, calls).expect("all ranks run this program");
         let (caller, driver) = drive(endpoint);
         let (runtime, stop_handle) = (runtime(), driver.stop_handle());
-        let driven = Some(Driven::Task(runtime.spawn(driver)));
+        let driven = Some(Driven::Task(runtime.spawn(driver.on_tokio())));
         Self { runtime, driven, stop_handle, caller, rank: Rank(rank), empty, over, ended, tasks: 0 }
     }
 
@@ -99,7 +99,7 @@ impl TokioRank {
         (self.caller, self.stop_handle) = (caller, driver.stop_handle());
         self.driven = Some(match apart {
             true => Driven::Apart(thread::spawn(move || driver.block())),
-            false => Driven::Task(self.runtime.spawn(driver)),
+            false => Driven::Task(self.runtime.spawn(driver.on_tokio())),
         });
     }
 

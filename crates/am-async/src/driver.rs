@@ -15,6 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+mod ears;
+#[cfg(feature = "tokio")]
+use ears::Ears;
+
 /// Polls of the endpoint in one turn of the task, after which other tasks have theirs.
 const TURNS: usize = 32;
 
@@ -22,7 +27,9 @@ const TURNS: usize = 32;
 /// itself: the answer to a call usually comes sooner than a sleep ends.
 const LINGER: Span = Span::from_micros(100);
 
-/// The part of [`LINGER`] in which it keeps its processor.
+/// The part of [`LINGER`] in which it keeps its processor. After a sleep it does so only once it has had something
+/// to do twice, as with a request and the answer to it: who sleeps mostly waits for somebody who slept, too, and
+/// whom the system may have woken on this very processor.
 const SPIN: Span = Span::from_micros(10);
 
 /// The longest sleep of the task: how late it may notice that the endpoint's [stall
@@ -115,6 +122,12 @@ pub struct Driver<T: Transport, S, W> {
     next_look: Instant,
     /// Since when it has found nothing to do, if that is known.
     idle_since: Option<Instant>,
+    /// Whether the transport is to call.
+    armed: bool,
+    /// How often it has found something to do since it last slept, up to twice.
+    found: u8,
+    #[cfg(feature = "tokio")]
+    ears: Option<Ears>,
     lost: bool,
     world: PhantomData<fn(W)>,
 }
@@ -143,6 +156,10 @@ pub fn drive<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
         due: None,
         next_look,
         idle_since: None,
+        armed: false,
+        found: 0,
+        #[cfg(feature = "tokio")]
+        ears: None,
         lost: false,
         world: PhantomData,
     };
@@ -157,6 +174,32 @@ impl<T: Transport, S, W> Driver<T, S, W> {
 }
 
 impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
+    /// Has tokio's own event loop wait for the transport, where that has a descriptor for it
+    /// ([`Waiting::descriptor`](am_core::Waiting::descriptor)), as between ranks of one host (from Linux 6.7 on,
+    /// where io_uring is permitted): no thread stands between a rank that sleeps and the one that wakes it. Without
+    /// this, and for other transports, the transport calls the task's waker from a thread of its own.
+    ///
+    /// # Panics
+    /// The driver, at its first sleep, unless it is polled in a task of a tokio runtime with input and output
+    /// (`enable_io`, `enable_all` or `#[tokio::main]`).
+    #[cfg(feature = "tokio")]
+    pub fn on_tokio(mut self) -> Self {
+        self.ears = Some(Ears::default());
+        self
+    }
+
+    /// Has the transport call when there is something.
+    fn arm(&mut self, context: &mut Context<'_>) -> Notify {
+        let endpoint = self.endpoint.as_mut().expect("a driver that has ended is not polled again");
+        #[cfg(feature = "tokio")]
+        if let Some(ears) = &mut self.ears
+            && ears.listen(endpoint, context)
+        {
+            return endpoint.notify_readable(context.waker());
+        }
+        endpoint.notify(context.waker())
+    }
+
     fn end(&mut self, error: Option<PollError>) -> DriverEnd<T, S> {
         let mut endpoint = self.endpoint.take().expect("a driver that has ended is not polled again");
         // From now on the endpoint's own waits are what sleeps.
@@ -217,8 +260,12 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
         }
         if let Some(endpoint) = &mut driver.endpoint {
             endpoint.tell_if_asked(None);
+            if std::mem::take(&mut driver.armed) {
+                endpoint.end_notify();
+                driver.found = 0;
+            }
         }
-        let (mut served, mut idle) = (false, Span(0));
+        let (mut served, mut gives_way) = (false, false);
         for _ in 0..TURNS {
             if driver.stop_handle.stop.load(Ordering::SeqCst) {
                 return Poll::Ready(driver.end(None));
@@ -227,6 +274,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
                 Err(error) => return Poll::Ready(driver.end(Some(error))),
                 Ok(true) => {
                     (served, driver.idle_since) = (true, None);
+                    driver.found = (driver.found + 1).min(2);
                     continue;
                 }
                 Ok(false) => {}
@@ -235,20 +283,23 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
             if endpoint.transport().spins() {
                 endpoint.flush();
                 let now = endpoint.now();
-                idle = now - *driver.idle_since.get_or_insert(now);
+                let idle = now - *driver.idle_since.get_or_insert(now);
+                gives_way = driver.found < 2 || idle >= SPIN;
                 if idle < LINGER {
                     // Who has been woken goes on first.
-                    if served || idle >= SPIN {
+                    if served || gives_way {
                         break;
                     }
                     continue;
                 }
             }
-            match endpoint.notify(context.waker()) {
+            match driver.arm(context) {
                 Notify::Ready => continue,
                 Notify::Never => break,
                 Notify::Armed => {}
             }
+            driver.armed = true;
+            let endpoint = driver.endpoint.as_mut().expect("a driver that has ended is not polled again");
             let now = endpoint.now();
             if driver.next_look <= now {
                 driver.next_look = now + LONGEST;
@@ -265,7 +316,7 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Future for Driver<T
             return Poll::Pending;
         }
         // Others have their turn, and other programs theirs once nothing has come for a while.
-        if idle >= SPIN {
+        if gives_way {
             std::thread::yield_now();
         }
         context.waker().wake_by_ref();

@@ -335,6 +335,18 @@ impl<C: Carrier + ?Sized> Waiting for Erased<C> {
         self.0.network_mut().notify(waker)
     }
 
+    fn descriptor(&mut self) -> Option<std::os::fd::OwnedFd> {
+        self.0.network_mut().descriptor()
+    }
+
+    fn notify_readable(&mut self, waker: &Waker) -> Notify {
+        self.0.network_mut().notify_readable(waker)
+    }
+
+    fn end_notify(&mut self) {
+        self.0.network_mut().end_notify();
+    }
+
     fn now(&self) -> Instant {
         self.0.network().now()
     }
@@ -458,7 +470,8 @@ mod tests {
     }
 
     impl Waiting for Unusual {
-        am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
+        am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, now, charge);
+        am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
     }
 
     impl Transport for Unusual {

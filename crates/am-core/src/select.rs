@@ -20,6 +20,7 @@ use crate::transport::{
 };
 use far::Far;
 use reply_path::{Mapped, MappedReplyPath};
+use std::os::fd::OwnedFd;
 use std::task::Waker;
 
 /// The route to a peer.
@@ -350,14 +351,40 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Waiting for Select<N, F> {
         match &mut self.0 {
             Choice::Near(near) => near.notify(waker),
             Choice::Far(far) => far.notify(waker),
-            Choice::Both(both) => match both.near.notify(waker) {
-                Notify::Armed => {
-                    // This waker takes the bell's place, so that the far transport is polled again.
-                    both.far.watch.end();
-                    both.far.transport.notify(waker)
-                }
-                other => other,
-            },
+            Choice::Both(both) => {
+                let near = both.near.notify(waker);
+                both.and_far(near, waker)
+            }
+        }
+    }
+
+    fn descriptor(&mut self) -> Option<OwnedFd> {
+        match &mut self.0 {
+            Choice::Near(near) => near.descriptor(),
+            Choice::Far(far) => far.descriptor(),
+            Choice::Both(both) => both.near.descriptor(),
+        }
+    }
+
+    fn notify_readable(&mut self, waker: &Waker) -> Notify {
+        match &mut self.0 {
+            Choice::Near(near) => near.notify_readable(waker),
+            Choice::Far(far) => far.notify_readable(waker),
+            Choice::Both(both) => {
+                let near = both.near.notify_readable(waker);
+                both.and_far(near, waker)
+            }
+        }
+    }
+
+    fn end_notify(&mut self) {
+        match &mut self.0 {
+            Choice::Near(near) => near.end_notify(),
+            Choice::Far(far) => far.end_notify(),
+            Choice::Both(both) => {
+                both.near.end_notify();
+                both.far.transport.end_notify();
+            }
         }
     }
 
@@ -595,6 +622,16 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Transport for Select<N, F> 
 }
 
 impl<N: Transport, F: Transport<Memory = N::Memory>> Both<N, F> {
+    /// Has the far transport call a waker, too, once the near one has been asked.
+    fn and_far(&mut self, near: Notify, waker: &Waker) -> Notify {
+        if near == Notify::Armed {
+            // This waker takes the bell's place, so that the far transport is polled again.
+            self.far.watch.end();
+            return self.far.transport.notify(waker);
+        }
+        near
+    }
+
     #[inline]
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
         let mut done = 0;

@@ -36,6 +36,7 @@ use crate::payload::Payload;
 use crate::segment::{AnyMemory, Memory, Segment, SegmentError};
 use crate::time::{Instant, Span};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::task::Waker;
 
 /// The three kinds of message.
@@ -500,6 +501,25 @@ pub trait Waiting {
         let _ = waker;
         Notify::Never
     }
+
+    /// A descriptor for the event loop of a program that sleeps there: [`Waiting::notify_readable`] has it become
+    /// readable. Each call gives another one for the same, which is for waiting alone and not to be read. `None`
+    /// where the transport can call wakers only, or the system refuses. Allocates.
+    fn descriptor(&mut self) -> Option<OwnedFd> {
+        None
+    }
+
+    /// As [`Waiting::notify`], but makes [`Waiting::descriptor`] readable, if there is one, where `notify` has a
+    /// thread call the waker: who sleeps on it is woken by the sender itself. Until the next call of this it stays
+    /// readable, which an event loop that is told of changes alone forgets before this call. What the transport
+    /// learns otherwise calls the waker. Whoever sleeps so polls once a second even if nothing tells it to.
+    fn notify_readable(&mut self, waker: &Waker) -> Notify {
+        self.notify(waker)
+    }
+
+    /// The rank looks for itself again: what [`Waiting::notify`] has armed need not be called any more, though it
+    /// may be. Cheap.
+    fn end_notify(&mut self) {}
 
     /// The time now.
     fn now(&self) -> Instant;

@@ -143,7 +143,8 @@ impl Membership for Changed {
 }
 
 impl Waiting for Changed {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, now, charge);
+    am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
 }
 
 impl Transport for Changed {

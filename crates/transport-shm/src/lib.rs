@@ -26,10 +26,10 @@
 //! | `ring` | the ring of cells and the positions in the ring of bytes; checked with loom |
 //! | `frame`, `lanes` | what a frame contains; the four lane ends towards a peer |
 //! | `transport`, `reply_path` | the [`Transport`](am_core::Transport) itself and the way back of replies |
-//! | `park`, `bell`, `watch` | sleeping and waking; calling wakers; the death watch |
+//! | `park`, `bell`, `ear`, `watch` | sleeping and waking; calling wakers; event loops; the death watch |
 //! | `pages` | whether the system gives segments large pages |
 //! | `region`, `sys` | all `unsafe`: views of shared memory, system calls |
-//! | `model` | what stands in for the machine when `ring` and `park` are checked with loom |
+//! | `model` | what stands in for the machine when `ring`, `park`, `calls` and `ear` are checked with loom |
 //!
 //! # Example
 //!
@@ -68,6 +68,8 @@ mod bell;
 mod calls;
 #[cfg(not(am_loom))]
 mod config;
+#[cfg(any(am_loom, feature = "event-loop"))]
+mod ear;
 #[cfg(not(am_loom))]
 mod frame;
 #[cfg(all(feature = "fuzzing", not(am_loom)))]

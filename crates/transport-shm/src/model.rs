@@ -3,7 +3,7 @@
 //!
 //! Only compiled with `--cfg am_loom`:
 //! `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-shm --release --lib loom`. The checked code is that of
-//! `ring`, `park` and `calls` itself. To show that the checks can fail, the stand-ins can be made weaker than the
+//! `ring`, `park`, `calls` and `ear` itself. To show that the checks can fail, the stand-ins can be made weaker than the
 //! code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
 
 #[cfg(test)]
@@ -70,6 +70,7 @@ pub(crate) mod atomics {
     use super::{WEAK, Weak};
     use loom::sync::atomic as checked;
     use loom::sync::{Condvar, Mutex};
+    use std::sync::Arc;
     use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
     fn unless(weak: Weak, from: Ordering, order: Ordering) -> Ordering {
@@ -98,12 +99,13 @@ pub(crate) mod atomics {
     pub(crate) struct AtomicU32 {
         word: checked::AtomicU32,
         /// What the kernel has for the sleepers of a word: comparing and falling asleep are one step for wakers.
-        sleepers: (Mutex<()>, Condvar),
+        /// Beside the threads, whom it sleeps for.
+        sleepers: (Mutex<Vec<Arc<Slept>>>, Condvar),
     }
 
     impl AtomicU32 {
         pub(crate) fn new(value: u32) -> Self {
-            Self { word: checked::AtomicU32::new(value), sleepers: (Mutex::new(()), Condvar::new()) }
+            Self { word: checked::AtomicU32::new(value), sleepers: (Mutex::new(Vec::new()), Condvar::new()) }
         }
 
         pub(crate) fn load(&self, order: Ordering) -> u32 {
@@ -132,10 +134,52 @@ pub(crate) mod atomics {
             }
         }
 
+        /// Ends `slept` when the word is woken, or at once if it is not as expected.
+        pub(super) fn sleep_for(&self, slept: &Arc<Slept>, expected: u32) {
+            let mut queue = self.sleepers.0.lock().expect("no model panics while it holds the lock");
+            if self.word.load(Relaxed) == expected {
+                queue.push(Arc::clone(slept));
+            } else {
+                slept.end();
+            }
+        }
+
         pub(super) fn wake_sleepers(&self) {
             let (queue, signal) = &self.sleepers;
-            let _queue = queue.lock().expect("no model panics while it holds the lock");
+            let mut queue = queue.lock().expect("no model panics while it holds the lock");
+            queue.drain(..).for_each(|slept| slept.end());
             signal.notify_all();
+        }
+    }
+
+    /// A sleep by the kernel alone, whose end is readable.
+    #[derive(Debug)]
+    pub(super) struct Slept {
+        ended: Mutex<bool>,
+        readable: Condvar,
+    }
+
+    impl Slept {
+        pub(super) fn new() -> Self {
+            Self { ended: Mutex::new(false), readable: Condvar::new() }
+        }
+
+        fn end(&self) {
+            *self.ended.lock().expect("no model panics while it holds the lock") = true;
+            self.readable.notify_all();
+        }
+
+        /// Whether it has ended, once.
+        pub(super) fn take(&self) -> bool {
+            std::mem::take(&mut *self.ended.lock().expect("no model panics while it holds the lock"))
+        }
+
+        /// Waits until it has ended.
+        pub(super) fn wait(&self) {
+            let mut ended = self.ended.lock().expect("no model panics while it holds the lock");
+            while !*ended {
+                ended = self.readable.wait(ended).expect("no model panics while it holds the lock");
+            }
         }
     }
 
@@ -154,7 +198,9 @@ pub(crate) mod atomics {
 /// The system calls of the parking. Sleeps have no time limit here, so that a lost wake-up is a deadlock that loom
 /// reports.
 pub(crate) mod sys {
-    use super::atomics::AtomicU32;
+    use super::atomics::{AtomicU32, Slept};
+    use std::io;
+    use std::sync::Arc;
     use std::time::Duration;
 
     pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, _: Duration) {
@@ -167,6 +213,30 @@ pub(crate) mod sys {
 
     pub(crate) fn fence_everyone() -> bool {
         true
+    }
+
+    /// The kernel's sleeps in a program's stead.
+    #[derive(Debug)]
+    pub(crate) struct Uring(Arc<Slept>);
+
+    impl Uring {
+        pub(crate) fn new() -> io::Result<Self> {
+            Ok(Self(Arc::new(Slept::new())))
+        }
+
+        pub(crate) fn sleep(&mut self, word: &AtomicU32, expected: u32) -> io::Result<()> {
+            word.sleep_for(&self.0, expected);
+            Ok(())
+        }
+
+        pub(crate) fn has_ended(&mut self) -> io::Result<bool> {
+            Ok(self.0.take())
+        }
+
+        /// An event loop that waits for this alone.
+        pub(crate) fn wait_readable(&self) {
+            self.0.wait();
+        }
     }
 }
 

@@ -48,8 +48,7 @@ impl Parking {
         if !work() {
             self.doze(longest);
         }
-        // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
-        self.word[0].store(AWAKE, Relaxed);
+        self.end();
     }
 
     /// Announces sleep of at most `longest` for another thread of this process, which dozes in the endpoint's
@@ -57,11 +56,25 @@ impl Parking {
     pub(crate) fn arm(&self, fenced: bool, longest: Duration, work: impl FnOnce() -> bool) -> Option<Duration> {
         let longest = self.announce(fenced, longest);
         if work() {
-            // Relaxed: as in `park`.
-            self.word[0].store(AWAKE, Relaxed);
+            self.end();
             return None;
         }
         Some(longest)
+    }
+
+    /// Announces sleep no more.
+    pub(crate) fn end(&self) {
+        // Relaxed: only this endpoint sets the word, and a waker that clears it a moment later is harmless.
+        self.word[0].store(AWAKE, Relaxed);
+    }
+
+    /// Has the kernel sleep in the endpoint's stead while sleep is announced.
+    ///
+    /// # Errors
+    /// As [`sys::Uring::sleep`].
+    #[cfg(any(am_loom, feature = "event-loop"))]
+    pub(crate) fn doze_in(&self, kernel: &mut sys::Uring) -> std::io::Result<()> {
+        kernel.sleep(&self.word[0], PARKED)
     }
 
     /// Sleeps while sleep is announced, at most for `longest`.

@@ -1,4 +1,4 @@
-//! The system calls that no crate wraps safely: futex, membarrier, pidfd and one kind of madvise.
+//! The system calls that no crate wraps safely: futex, membarrier, pidfd, one kind of madvise and io_uring.
 
 use memmap2::MmapRaw;
 use std::fs::File;
@@ -6,6 +6,11 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
+
+#[cfg(feature = "event-loop")]
+mod uring;
+#[cfg(feature = "event-loop")]
+pub(crate) use uring::Uring;
 
 const MEMBARRIER_CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;

@@ -1,6 +1,8 @@
 //! The transport: one endpoint of a job, with its four lane ends towards each peer.
 
 use crate::bell::Bell;
+#[cfg(feature = "event-loop")]
+use crate::ear::Ear;
 use crate::frame::{Frame, Kind, fits_inline, granules};
 use crate::idle_waker::IdleWaker;
 use crate::job::{Board, Job, JoinError, status};
@@ -118,6 +120,9 @@ pub struct Shm {
     _watch: Option<Watch>,
     /// The thread that calls wakers, once one is to be called.
     bell: Option<Bell>,
+    /// What an event loop waits for, once one does.
+    #[cfg(feature = "event-loop")]
+    ear: Option<Box<Ear>>,
 }
 
 /// Towards a peer as the one who asks.
@@ -211,6 +216,8 @@ impl Shm {
             job,
             _watch: watch,
             bell: None,
+            #[cfg(feature = "event-loop")]
+            ear: None,
         })
     }
 
@@ -515,6 +522,22 @@ impl Waiting for Shm {
 
     fn notify(&mut self, waker: &Waker) -> Notify {
         self.watch_for(waker)
+    }
+
+    #[cfg(feature = "event-loop")]
+    fn descriptor(&mut self) -> Option<std::os::fd::OwnedFd> {
+        self.ear_for_event_loops()
+    }
+
+    #[cfg(feature = "event-loop")]
+    fn notify_readable(&mut self, waker: &Waker) -> Notify {
+        self.listen_for(waker)
+    }
+
+    fn end_notify(&mut self) {
+        if !self.is_fork() {
+            self.board.parking[self.me.index()].end();
+        }
     }
 
     #[inline]

@@ -3,9 +3,10 @@
 use crate::support::{World, attach, methods};
 use am_async::{CallConfig, CallError, Calls, drive};
 use am_core::loopback::{LoopbackConfig, network};
-use am_core::{Endpoint, Handlers, Rank, Span, stall};
+use am_core::{Endpoint, Handlers, Rank, Span, Waiting, stall};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use transport_shm::{Job, JobConfig};
 
 /// Two ranks as tasks of one runtime: calls from many tasks, with `select!` and tokio's time-outs.
 #[test]
@@ -66,6 +67,57 @@ fn many_tasks_call_through_one_endpoint() {
         first.endpoint.finish().unwrap();
         second.join().unwrap();
     });
+}
+
+/// Two ranks over shared memory, one on a runtime of one thread and one of two, whose drivers sleep before most calls:
+/// tokio's event loop is what wakes them where the system can do that, and no thread sleeps in their stead.
+#[test]
+fn the_event_loop_wakes_ranks_of_shared_memory() {
+    let job = Job::create(&JobConfig::new(2)).unwrap();
+    let ranks = [0, 1].map(|rank| {
+        let mut shm = job.join(rank).unwrap();
+        shm.set_longest_sleep(Duration::from_secs(3600));
+        let hears = shm.descriptor().is_some();
+        std::thread::spawn(move || {
+            let mut runtime = match rank {
+                0 => tokio::runtime::Builder::new_current_thread(),
+                _ => tokio::runtime::Builder::new_multi_thread(),
+            };
+            let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+            let (methods, handles) = methods();
+            let mut handlers = Handlers::new();
+            let calls = Calls::register(&mut handlers, methods, World::default()).unwrap();
+            let endpoint = Endpoint::attach(shm, handlers, calls).unwrap();
+            let end = runtime.block_on(async move {
+                let (caller, driver) = drive(endpoint);
+                let stop = driver.stop_handle();
+                let driver = tokio::spawn(driver.on_tokio());
+                let other = Rank(1 - rank);
+                for _ in 0..20 {
+                    // Longer than a driver stays awake.
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    assert_eq!(caller.call(other, handles.later, &(1, 0)).await, Ok(2));
+                }
+                assert!(!hears || threads_that_sleep_for_ranks() == 0);
+                caller.one_way(other, handles.add, &1).unwrap();
+                while caller.call(Rank(rank), handles.add, &0).await.unwrap() == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                stop.stop();
+                driver.await.unwrap()
+            });
+            assert_eq!(end.error, None);
+            end.endpoint.finish().unwrap();
+        })
+    });
+    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+/// Threads of this process that call wakers in the stead of a transport's endpoint.
+fn threads_that_sleep_for_ranks() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("am-bell")).count()
 }
 
 /// Calls end when the task that serves them is dropped.

@@ -27,7 +27,8 @@ impl<T: Transport> Membership for Tamper<T> {
 }
 
 impl<T: Transport> Waiting for Tamper<T> {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, notify, now, charge);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, spins, waker, now, charge);
+    am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
 }
 
 impl<T: Transport> Transport for Tamper<T> {

@@ -7,6 +7,7 @@ use crate::layer::{HasLayer, Outbox, Progress};
 use crate::stall::LayerWork;
 use crate::time::Instant;
 use crate::transport::{Notify, Transport, WaitReason};
+use std::os::fd::OwnedFd;
 use std::task::Waker;
 
 /// Polls without a message after which all progress functions are called, whatever was touched.
@@ -247,8 +248,30 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// ([`Waiting::notify`](crate::Waiting::notify)): for who sleeps by other means than the waits of this type,
     /// after a poll has found nothing and [`progress_layers`](Self::progress_layers) neither.
     pub fn notify(&mut self, waker: &Waker) -> Notify {
+        self.notified(|transport| transport.notify(waker))
+    }
+
+    /// As [`Endpoint::notify`], by the transport's descriptor
+    /// ([`Waiting::notify_readable`](crate::Waiting::notify_readable)).
+    pub fn notify_readable(&mut self, waker: &Waker) -> Notify {
+        self.notified(|transport| transport.notify_readable(waker))
+    }
+
+    /// A descriptor that [`Endpoint::notify_readable`] makes readable
+    /// ([`Waiting::descriptor`](crate::Waiting::descriptor)).
+    pub fn descriptor(&mut self) -> Option<OwnedFd> {
+        self.transport.descriptor()
+    }
+
+    /// Tells the transport that its waker need not be called, after a sleep that something else has ended
+    /// ([`Waiting::end_notify`](crate::Waiting::end_notify)).
+    pub fn end_notify(&mut self) {
+        self.transport.end_notify();
+    }
+
+    fn notified(&mut self, notify: impl FnOnce(&mut T) -> Notify) -> Notify {
         self.sender.stats.idles += 1;
-        match self.transport.notify(waker) {
+        match notify(&mut self.transport) {
             // Looked at only now, when peers that change something know that the waker is to be called.
             Notify::Armed if self.schedule.again && have_changed(&self.table.layers, &self.state) => Notify::Ready,
             notified => notified,

@@ -51,6 +51,13 @@ macro_rules! forward {
     (@notify $inner:ident) => {
         $crate::forward!(&mut $inner notify(waker: &::std::task::Waker) -> $crate::transport::Notify);
     };
+    (@descriptor $inner:ident) => {
+        $crate::forward!(&mut $inner descriptor() -> Option<::std::os::fd::OwnedFd>);
+    };
+    (@notify_readable $inner:ident) => {
+        $crate::forward!(&mut $inner notify_readable(waker: &::std::task::Waker) -> $crate::transport::Notify);
+    };
+    (@end_notify $inner:ident) => { $crate::forward!(&mut $inner end_notify() -> ()); };
     (@now $inner:ident) => { $crate::forward!(& $inner now() -> $crate::Instant); };
     (@charge $inner:ident) => { $crate::forward!(&mut $inner charge(cost: $crate::Span) -> ()); };
 

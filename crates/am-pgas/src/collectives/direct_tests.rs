@@ -211,7 +211,8 @@ impl Membership for Counting {
 }
 
 impl Waiting for Counting {
-    am_core::forward!(inner: idle_unless, wake_peer, spins, waker, notify, now, charge);
+    am_core::forward!(inner: idle_unless, wake_peer, spins, waker, now, charge);
+    am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
     fn idle(&mut self, until: Option<Instant>, reason: WaitReason) {
         if until.is_some_and(|until| until <= self.inner.now()) {
             self.gave_way.fetch_add(1, Ordering::SeqCst);

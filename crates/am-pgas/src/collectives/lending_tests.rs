@@ -45,7 +45,8 @@ impl Membership for Reading<'_> {
 }
 
 impl Waiting for Reading<'_> {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, waker, notify, now, charge);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, waker, now, charge);
+    am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
 
     fn spins(&self) -> bool {
         self.spins

@@ -2,6 +2,7 @@
 //! reports.
 
 use super::{View, Weak, check, fails, fails_without};
+use crate::ear::{Ear, Heard};
 use crate::park::{LONGEST, Parking, wake_all};
 use crate::ring::{Cell, Reader, Writer};
 use crate::sync::{Acquire, AtomicU32, AtomicU64, Release};
@@ -20,6 +21,59 @@ pub(super) fn cells(count: usize) -> View<Cell> {
 fn wait(parking: &Parking, fenced: bool, work: impl Fn() -> bool) {
     while !work() {
         parking.park(fenced, LONGEST, &work);
+    }
+}
+
+/// Sleeps in an event loop until `work` is there; as many times as `calls` says, something else wakes it first.
+fn wait_in_loop(ear: &mut Ear, parking: &Parking, fenced: bool, mut calls: usize, work: impl Fn() -> bool) {
+    while !work() {
+        if ear.listen(parking, fenced, LONGEST, &work).expect("the model can sleep") == Heard::NothingYet {
+            match calls.checked_sub(1) {
+                Some(fewer) => calls = fewer,
+                None => ear.kernel().wait_readable(),
+            }
+            parking.end();
+        }
+    }
+}
+
+/// A sender of a frame to a receiver that sleeps in an event loop, which `calls` others wake up before.
+fn frames_to_loop(calls: usize, fenced: bool) -> impl Fn() + Send + Sync {
+    move || {
+        let (parking, ring) = (parking(), cells(2));
+        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
+        let sender = thread::spawn(move || {
+            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
+            theirs.notify(fenced);
+        });
+        let mut ear = Ear::new().expect("the model can sleep");
+        wait_in_loop(&mut ear, &parking, fenced, calls, || Reader::new(&ring).peek(&ring).is_some());
+        sender.join().expect("the sender is done");
+    }
+}
+
+/// A sender of two frames to a receiver that sleeps in an event loop before one, and by its word before the other.
+fn two_ways_to_sleep(loop_first: bool, fenced: bool) -> impl Fn() + Send + Sync {
+    move || {
+        let (parking, ring) = (parking(), cells(2));
+        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
+        let sender = thread::spawn(move || {
+            let mut writer = Writer::new(&sending);
+            for _ in 0..2 {
+                writer.push(&sending, 0x100, &[], &[]);
+                theirs.notify(fenced);
+            }
+        });
+        let (mut reader, mut ear) = (Reader::new(&ring), Ear::new().expect("the model can sleep"));
+        for in_loop in [loop_first, !loop_first] {
+            if in_loop {
+                wait_in_loop(&mut ear, &parking, fenced, 0, || reader.peek(&ring).is_some());
+            } else {
+                wait(&parking, fenced, || reader.peek(&ring).is_some());
+            }
+            reader.advance(1);
+        }
+        sender.join().expect("the sender is done");
     }
 }
 
@@ -90,6 +144,50 @@ fn news() {
 fn a_frame_wakes_the_receiver() {
     check(frames(1, false));
     check(frames(1, true));
+}
+
+#[test]
+fn a_frame_wakes_an_event_loop() {
+    check(frames_to_loop(0, false));
+    check(frames_to_loop(0, true));
+    fails_without(Weak::Fences, "deadlock", frames_to_loop(0, false));
+    fails_without(Weak::Fences, "deadlock", frames_to_loop(0, true));
+}
+
+/// What has been begun for one announcement serves the next ones.
+#[test]
+fn a_frame_wakes_an_event_loop_that_others_woke() {
+    check(frames_to_loop(1, false));
+    check(frames_to_loop(2, true));
+    fails_without(Weak::Fences, "deadlock", frames_to_loop(1, false));
+}
+
+#[test]
+fn an_event_loop_and_waits_take_turns() {
+    for loop_first in [true, false] {
+        check(two_ways_to_sleep(loop_first, false));
+        check(two_ways_to_sleep(loop_first, true));
+    }
+}
+
+#[test]
+fn an_early_last_look_of_an_event_loop_is_found() {
+    fails("deadlock", || {
+        let (parking, ring) = (parking(), cells(2));
+        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
+        let sender = thread::spawn(move || {
+            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
+            theirs.notify(false);
+        });
+        let mut ear = Ear::new().expect("the model can sleep");
+        while Reader::new(&ring).peek(&ring).is_none() {
+            if ear.listen(&parking, false, LONGEST, || false).expect("the model can sleep") == Heard::NothingYet {
+                ear.kernel().wait_readable();
+                parking.end();
+            }
+        }
+        sender.join().expect("the sender is done");
+    });
 }
 
 #[test]

@@ -2,8 +2,12 @@
 
 use super::{NOWHERE, Shm};
 use crate::bell::Bell;
+#[cfg(feature = "event-loop")]
+use crate::ear::{Ear, Heard};
 use am_core::Instant;
 use am_core::transport::{Membership, Notify, Waiting};
+#[cfg(feature = "event-loop")]
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 use std::task::Waker;
@@ -90,6 +94,44 @@ impl Shm {
         bell.arm(waker.clone(), longest);
         Notify::Armed
     }
+
+    /// What becomes readable when [`listen_for`](Self::listen_for) has been called and something happens.
+    #[cfg(feature = "event-loop")]
+    #[cold]
+    pub(super) fn ear_for_event_loops(&mut self) -> Option<OwnedFd> {
+        if self.is_fork() {
+            return None;
+        }
+        if self.ear.is_none() {
+            self.ear = Ear::new().ok().map(Box::new);
+        }
+        self.ear.as_ref()?.kernel().descriptor().ok()
+    }
+
+    /// Has that readable when something happens, unless something has; where the system does not do so, a waker
+    /// called.
+    #[cfg(feature = "event-loop")]
+    #[cold]
+    pub(super) fn listen_for(&mut self, waker: &Waker) -> Notify {
+        if self.is_fork() {
+            return Notify::Ready;
+        }
+        let Some(mut ear) = self.ear.take() else { return self.watch_for(waker) };
+        let heard = match ear.take() {
+            Ok(_) if self.settle() => Ok(Heard::Something),
+            Ok(_) => {
+                let word = &self.board.parking[self.me.index()];
+                ear.listen(word, self.fenced, self.longest_sleep, || self.idle_waker.take() || self.work())
+            }
+            Err(error) => Err(error),
+        };
+        let Ok(heard) = heard else { return self.watch_for(waker) };
+        self.ear = Some(ear);
+        match heard {
+            Heard::Something => Notify::Ready,
+            Heard::NothingYet => Notify::Armed,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,5 +156,155 @@ mod tests {
             shm.note_news(shm.news[0].load(Acquire));
         }
         assert_eq!([&a, &b, &c].map(|shm| shm.partners.as_slice()), [&[20][..], &[3, 39], &[20]]);
+    }
+
+    #[cfg(feature = "event-loop")]
+    mod event_loop {
+        use crate::transport::Shm;
+        use crate::{Job, JobConfig};
+        use am_core::transport::{
+            Arrival, Notify, ReplyBound, ReplyPath, RequestHeader, Sink, Transport, Waiting,
+        };
+        use am_core::{Payload, Peer, Words};
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        use nix::sched::{CloneFlags, unshare};
+        use std::os::fd::{AsFd, OwnedFd};
+        use std::sync::Arc;
+        use std::sync::mpsc::{Sender, channel};
+        use std::task::{Wake, Waker};
+        use std::time::Duration;
+
+        fn sends(from: &mut Shm, to: u32) {
+            from.short(Peer(to), RequestHeader::new(0, ReplyBound::None), &Words::EMPTY).expect("there is room");
+        }
+
+        fn waits(descriptor: &OwnedFd, longest: PollTimeout) -> bool {
+            poll(&mut [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)], longest).expect("it is open") != 0
+        }
+
+        fn is_readable(descriptor: &OwnedFd) -> bool {
+            waits(descriptor, PollTimeout::ZERO)
+        }
+
+        /// The descriptor of an endpoint; `None`, and said so, on a system without such.
+        fn descriptor(shm: &mut Shm) -> Option<OwnedFd> {
+            let descriptor = shm.descriptor();
+            if descriptor.is_none() {
+                eprintln!("SKIPPED: the kernel has no sleeps on futexes by io_uring, or does not permit them");
+            }
+            descriptor
+        }
+
+        struct Forgets;
+
+        impl Sink for Forgets {
+            fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {}
+
+            fn reply(&mut self, _: Arrival<'_>) {}
+
+            fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+        }
+
+        struct Tell(Sender<()>);
+
+        impl Wake for Tell {
+            fn wake(self: Arc<Self>) {
+                let _ = self.0.send(());
+            }
+        }
+
+        /// Who sends to an endpoint that listens makes its descriptor readable, as does who tells news; nobody else
+        /// does, and not while it looks for itself.
+        #[test]
+        fn what_comes_is_readable() {
+            let job = Job::create(&JobConfig::new(4)).expect("memory is there");
+            let [mut a, mut b] = [0, 1].map(|rank| job.join(rank).expect("each rank joins once"));
+            let Some(ear) = descriptor(&mut a) else { return };
+            let nobody = Waker::noop();
+            assert_eq!(a.notify_readable(nobody), Notify::Armed);
+            assert!(!is_readable(&ear));
+            job.mark_dead(3);
+            assert!(is_readable(&ear));
+            assert_eq!(a.notify_readable(nobody), Notify::Ready, "a loss is news");
+            assert!(!is_readable(&ear));
+            assert_eq!(a.notify_readable(nobody), Notify::Armed);
+            a.end_notify();
+            job.mark_dead(2);
+            assert!(!is_readable(&ear));
+            assert_eq!(a.notify_readable(nobody), Notify::Ready);
+            assert_eq!(a.notify_readable(nobody), Notify::Armed);
+            sends(&mut b, 0);
+            sends(&mut b, 0);
+            assert!(is_readable(&ear));
+            assert_eq!(a.notify_readable(nobody), Notify::Ready);
+            assert!(!is_readable(&ear));
+        }
+
+        /// An endpoint that listened is woken when it waits as others do, and listens again afterwards.
+        #[test]
+        fn a_wait_after_listening_is_woken() {
+            let job = Job::create(&JobConfig::new(3)).expect("memory is there");
+            let [mut a, mut b] = [0, 1].map(|rank| job.join(rank).expect("each rank joins once"));
+            a.set_longest_sleep(Duration::from_secs(3600));
+            let Some(ear) = descriptor(&mut a) else { return };
+            assert_eq!(a.notify_readable(Waker::noop()), Notify::Armed);
+            let (sender, slept) = channel();
+            let sleeper = std::thread::spawn(move || {
+                while !a.work() {
+                    a.park(None, &mut || false);
+                }
+                sender.send(()).expect("the test waits");
+                a
+            });
+            sends(&mut b, 0);
+            slept.recv_timeout(Duration::from_secs(60)).expect("it is woken");
+            let mut a = sleeper.join().expect("it has slept");
+            assert_eq!(a.notify_readable(Waker::noop()), Notify::Ready, "nobody has looked at the request");
+            job.mark_dead(2);
+            assert!(!is_readable(&ear));
+        }
+
+        /// Whose sleeps are to be shorter than an event loop's has its waker called, by a thread, from then on.
+        #[test]
+        fn a_thread_takes_the_place_of_what_cannot_be() {
+            let job = Job::create(&JobConfig::new(4)).expect("memory is there");
+            let mut a = job.join(0).expect("nobody else has");
+            let Some(ear) = descriptor(&mut a) else { return };
+            a.set_longest_sleep(Duration::from_millis(900));
+            let (sender, told) = channel();
+            let waker = Waker::from(Arc::new(Tell(sender)));
+            assert_eq!(a.notify_readable(&waker), Notify::Armed);
+            assert!(a.bell.is_some() && a.ear.is_none());
+            job.mark_dead(3);
+            assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));
+            assert!(!is_readable(&ear));
+        }
+
+        /// An endpoint takes one descriptor for it, whoever wakes it none, and both have all closed in the end.
+        #[test]
+        fn an_endpoint_takes_one_descriptor() {
+            let counted = std::thread::spawn(|| {
+                unshare(CloneFlags::CLONE_FILES).expect("a thread may have descriptors of its own");
+                let open = || std::fs::read_dir("/proc/thread-self/fd").expect("it is there").count();
+                let before = open();
+                {
+                    let job = Job::create(&JobConfig::new(2)).expect("memory is there");
+                    let [mut a, mut b] = [0, 1].map(|rank| job.join(rank).expect("each rank joins once"));
+                    let joined = open();
+                    let Some(ear) = descriptor(&mut a) else { return };
+                    assert_eq!(open(), joined + 2, "the endpoint's own and this one");
+                    for _ in 0..10 {
+                        while a.notify_readable(Waker::noop()) == Notify::Ready {
+                            a.poll(usize::MAX, &mut Forgets);
+                        }
+                        sends(&mut b, 0);
+                        assert!(waits(&ear, PollTimeout::NONE));
+                    }
+                    assert_eq!(open(), joined + 2);
+                }
+                assert_eq!(open(), before);
+            });
+            counted.join().expect("the counts are right");
+        }
     }
 }

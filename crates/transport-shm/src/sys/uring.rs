@@ -1,0 +1,120 @@
+//! A sleep on a word that the kernel sleeps in a program's stead (io_uring's wait for a futex): a descriptor that an
+//! event loop can wait for becomes readable when the sleep ends.
+
+use io_uring::opcode::FutexWait;
+use io_uring::{IoUring, Probe};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
+use std::{fmt, io};
+
+/// Futexes of 32 bits, in memory that processes share (`FUTEX2_SIZE_U32` of `linux/futex.h`).
+const SHARED_32_BITS: u32 = 2;
+
+/// Whoever wakes the futex, whatever bits it names (`FUTEX_BITSET_MATCH_ANY`).
+const EVERYONE: u64 = u32::MAX as u64;
+
+/// A place for one sleep at a time.
+pub(crate) struct Uring(IoUring);
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Uring").field(&self.0.as_raw_fd()).finish()
+    }
+}
+
+impl Uring {
+    /// Makes the place.
+    ///
+    /// # Errors
+    /// Where the kernel has no such sleeps (before Linux 6.7), or does not permit them to this process.
+    pub(crate) fn new() -> io::Result<Self> {
+        let ring = IoUring::new(1)?;
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        if !probe.is_supported(FutexWait::CODE) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self(ring))
+    }
+
+    /// Another descriptor of what is readable from the end of a sleep to [`Uring::has_ended`].
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring is open as long as `self` is.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }.try_clone_to_owned()
+    }
+
+    /// Begins the sleep, which ends when `word` is woken, or at once if it does not hold `expected`. The one before
+    /// has ended.
+    ///
+    /// # Errors
+    /// The kernel's; the sleep may have begun and never end then.
+    pub(crate) fn sleep(&mut self, word: &AtomicU32, expected: u32) -> io::Result<()> {
+        let sleep = FutexWait::new(word.as_ptr(), expected.into(), EVERYONE, SHARED_32_BITS).build();
+        // SAFETY: the kernel reads the word, atomically, while `submit` runs, for which it is borrowed. What it
+        // keeps afterwards is the futex's key (a page of a file and a place in it), and it writes nothing there.
+        unsafe { self.0.submission().push(&sleep) }.map_err(io::Error::other)?;
+        self.0.submit().map(drop)
+    }
+
+    /// Whether the sleep that was begun has ended, of which this tells once. No system call.
+    ///
+    /// # Errors
+    /// The kernel could not sleep.
+    pub(crate) fn has_ended(&mut self) -> io::Result<bool> {
+        match self.0.completion().next().map(|end| -end.result()) {
+            None => Ok(false),
+            // Woken; not begun, for the word had changed; or the thread that began it has ended.
+            Some(0 | libc::EAGAIN | libc::EINTR | libc::ECANCELED) => Ok(true),
+            Some(error) => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Uring;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    fn is_readable(descriptor: &impl AsFd) -> bool {
+        poll(&mut [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).expect("it is open")
+            != 0
+    }
+
+    /// A sleep ends by a wake-up and not before, whatever the word holds meanwhile; one on a changed word at once.
+    #[test]
+    fn a_sleep_ends_when_it_is_woken() {
+        let Ok(mut ring) = Uring::new() else {
+            eprintln!("SKIPPED: the kernel has no sleeps on futexes by io_uring, or does not permit them");
+            return;
+        };
+        let (descriptor, word) = (ring.descriptor().expect("a descriptor is left"), AtomicU32::new(1));
+        ring.sleep(&word, 1).expect("the kernel has such sleeps");
+        word.store(0, Relaxed);
+        word.store(1, Relaxed);
+        assert!(!is_readable(&descriptor));
+        assert!(!ring.has_ended().expect("it can sleep"));
+        crate::sys::futex_wake(&word);
+        assert!(is_readable(&descriptor));
+        assert!(ring.has_ended().expect("it can sleep"));
+        assert!(!is_readable(&descriptor));
+        assert!(!ring.has_ended().expect("it can sleep"));
+        ring.sleep(&word, 0).expect("the kernel has such sleeps");
+        assert!(is_readable(&descriptor));
+        assert!(ring.has_ended().expect("it can sleep"));
+    }
+
+    /// A sleep whose thread ends does so, too.
+    #[test]
+    fn a_sleep_ends_with_its_thread() {
+        let Ok(mut ring) = Uring::new() else { return };
+        let word = AtomicU32::new(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| ring.sleep(&word, 1).expect("the kernel has such sleeps"));
+        });
+        let descriptor = ring.descriptor().expect("a descriptor is left");
+        poll(&mut [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE).expect("it is open");
+        assert!(ring.has_ended().expect("it can sleep"));
+    }
+}
