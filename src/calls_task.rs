@@ -29,7 +29,8 @@ impl RankJob {
     /// that serves the endpoint, which is to be spawned. `world` is the state that methods work on. A
     /// [driver that blocks](Driver::block) in `spawn_blocking` serves it without the runtime. The driver
     /// needs neither timers nor input and output of the runtime, and any other executor will do as well. With the
-    /// feature `tokio`, and in a runtime with input and output, `driver.on_tokio()` has tokio's event loop wake it.
+    /// feature `tokio`, and in a runtime with input and output, `driver.on_tokio()` has tokio's event loop wake
+    /// it.
     ///
     /// Collective as [`RankJob::attach`], and blocks like that: call it before the runtime runs, or in
     /// `spawn_blocking`.

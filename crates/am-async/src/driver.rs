@@ -176,8 +176,8 @@ impl<T: Transport, S, W> Driver<T, S, W> {
 impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
     /// Has tokio's own event loop wait for the transport, where that has a descriptor for it
     /// ([`Waiting::descriptor`](am_core::Waiting::descriptor)), as between ranks of one host (from Linux 6.7 on,
-    /// where io_uring is permitted): no thread stands between a rank that sleeps and the one that wakes it. Without
-    /// this, and for other transports, the transport calls the task's waker from a thread of its own.
+    /// where io_uring is permitted): no thread stands between a rank that sleeps and the one that wakes it.
+    /// Without this, and for other transports, the transport calls the task's waker from a thread of its own.
     ///
     /// # Panics
     /// The driver, at its first sleep, unless it is polled in a task of a tokio runtime with input and output

@@ -45,13 +45,13 @@ impl Ear {
         &self.kernel
     }
 
-    /// Announces sleep of at most `longest`, then asks `work` for a last look; unless that sees some, the descriptor
-    /// becomes readable as soon as somebody wakes the endpoint, at times before. What has made it readable before
-    /// is taken away.
+    /// Announces sleep of at most `longest`, then asks `work` for a last look; unless that sees some, the
+    /// descriptor becomes readable as soon as somebody wakes the endpoint, at times before. What has made it
+    /// readable before is taken away.
     ///
     /// # Errors
-    /// The kernel does not sleep, or not everyone can be made to fence, so that this sleep would have to be shorter
-    /// than `longest` and [`LONGEST`]. No sleep is announced then.
+    /// The kernel does not sleep, or not everyone can be made to fence, so that this sleep would have to be
+    /// shorter than [`LONGEST`], or `longest` is. No sleep is announced then.
     pub(crate) fn listen(
         &mut self,
         parking: &Parking,

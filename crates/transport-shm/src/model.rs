@@ -3,8 +3,8 @@
 //!
 //! Only compiled with `--cfg am_loom`:
 //! `RUSTFLAGS="--cfg am_loom" cargo test -p active-messages-shm --release --lib loom`. The checked code is that of
-//! `ring`, `park`, `calls` and `ear` itself. To show that the checks can fail, the stand-ins can be made weaker than the
-//! code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
+//! `ring`, `park`, `calls` and `ear` itself. To show that the checks can fail, the stand-ins can be made weaker
+//! than the code asks for ([`fails_without`]), and some models do a step of the protocol at the wrong moment.
 
 #[cfg(test)]
 mod loom_calls;

@@ -21,8 +21,8 @@ pub(super) enum Ears {
 }
 
 impl Ears {
-    /// Has the task woken when the transport's descriptor becomes readable from now on; whether there is one, which
-    /// the transport is asked for at the first time.
+    /// Has the task woken when the transport's descriptor becomes readable from now on; whether there is one,
+    /// for which the transport is asked at the first time.
     ///
     /// # Panics
     /// Outside a runtime of tokio with input and output.

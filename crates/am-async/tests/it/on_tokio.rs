@@ -69,8 +69,8 @@ fn many_tasks_call_through_one_endpoint() {
     });
 }
 
-/// Two ranks over shared memory, one on a runtime of one thread and one of two, whose drivers sleep before most calls:
-/// tokio's event loop is what wakes them where the system can do that, and no thread sleeps in their stead.
+/// Two ranks over shared memory, one on a runtime of one thread and one of two, whose drivers sleep before most
+/// calls: tokio's event loop wakes them where the system can do that, and no thread sleeps in their stead.
 #[test]
 fn the_event_loop_wakes_ranks_of_shared_memory() {
     let job = Job::create(&JobConfig::new(2)).unwrap();

@@ -1,5 +1,5 @@
-//! A sleep on a word that the kernel sleeps in a program's stead (io_uring's wait for a futex): a descriptor that an
-//! event loop can wait for becomes readable when the sleep ends.
+//! A sleep on a word that the kernel sleeps in a program's stead (io_uring's wait for a futex): a descriptor that
+//! an event loop can wait for becomes readable when the sleep ends.
 
 use io_uring::opcode::FutexWait;
 use io_uring::{IoUring, Probe};
@@ -43,8 +43,8 @@ impl Uring {
         unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }.try_clone_to_owned()
     }
 
-    /// Begins the sleep, which ends when `word` is woken, or at once if it does not hold `expected`. The one before
-    /// has ended.
+    /// Begins the sleep, which ends when `word` is woken, or at once if it does not hold `expected`. The one
+    /// before has ended.
     ///
     /// # Errors
     /// The kernel's; the sleep may have begun and never end then.

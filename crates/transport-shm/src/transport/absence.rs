@@ -213,8 +213,8 @@ mod tests {
             }
         }
 
-        /// Who sends to an endpoint that listens makes its descriptor readable, as does who tells news; nobody else
-        /// does, and not while it looks for itself.
+        /// Who sends to an endpoint that listens makes its descriptor readable, as does who tells news; nobody
+        /// else does, and not while it looks for itself.
         #[test]
         fn what_comes_is_readable() {
             let job = Job::create(&JobConfig::new(4)).expect("memory is there");
