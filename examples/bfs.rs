@@ -72,8 +72,8 @@ impl Program for Bfs {
             // Who needs no visit from here, and the vertices of a level on all ranks.
             let (mut seen, mut level) = (places.spread(me, adjacent.isolated()), Bits::none(places.all()));
             let (mut left, mut upwards) = (ends, false);
-            let root = (owner(root) == Rank(me)).then(|| (local(root), root));
-            endpoint.state_mut().tree.restart(root);
+            let own_root = (owner(root) == Rank(me)).then(|| (local(root), root));
+            endpoint.state_mut().tree.restart(own_root);
             endpoint.barrier()?;
             let start = endpoint.now();
             loop {
@@ -110,7 +110,7 @@ impl Program for Bfs {
                 let (vertex, edges) = (places.at(me, index), adjacent.of(index));
                 let found = endpoint.state().tree.of(index);
                 traversed += if found.level == NONE { 0 } else { edges.len() as u64 };
-                endpoint.state_mut().errors += u64::from(!found.is_real(edges));
+                endpoint.state_mut().errors += u64::from(!found.is_real(vertex, root, edges));
                 endpoint.push_all(check, edges.iter().map(|to| (owner(*to), [*to, vertex, found.level])))?;
             }
             endpoint.done(check)?;
@@ -142,9 +142,9 @@ fn main() -> std::process::ExitCode {
     let fits = (1..32).contains(&scale) && flags.ranks() <= 1 << scale.min(31);
     flags.require(fits, "--scale is from 1 to 31, with a vertex for each rank");
     flags.require(edge_factor > 0 && roots > 0, "--edge-factor and --roots are at least 1");
-    let bytes = edge_factor.saturating_mul(24 << scale.min(31)) / u64::from(flags.ranks().max(1));
-    flags.memory("--edge-factor", edge_factor, bytes);
+    let graph = Kronecker { scale, edge_factor };
+    flags.memory("--edge-factor", edge_factor, graph.bytes(flags.ranks()));
     let beside = flags.switch("--beside", "search on one rank without messages, too, and print the ratios");
-    let (json, graph) = (flags.json(), Kronecker { scale, edge_factor });
+    let json = flags.json();
     flags.run(Bfs { graph, roots, beside, json })
 }

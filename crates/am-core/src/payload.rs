@@ -190,8 +190,10 @@ impl<'a> Payload<'a> {
     }
 
     /// Hints that the byte `from` bytes into the payload, and those of its cache line, will be read soon: a
-    /// handler that works its way through a long payload need not wait for each line. Any offset is allowed;
-    /// without effect where the payload lies in memory of this process alone.
+    /// handler that works its way through a long payload need not wait for each line. Any offset is allowed, also
+    /// behind the payload: what lies there is not read. Does nothing where the payload lies in memory of this
+    /// process alone or in a few words of a queue's cell, in memory whose [`Memory::prefetch`] does nothing (that
+    /// of tests and of simulated machines), and outside that memory. Costs an instruction, and waits for nothing.
     #[inline]
     pub fn prefetch(&self, from: usize) {
         if let Bytes::Memory { memory, from: start, .. } = self.bytes {

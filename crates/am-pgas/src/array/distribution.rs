@@ -36,7 +36,8 @@ pub enum DistributionError {
         /// The dimension.
         dimension: usize,
     },
-    /// The elements, or the ranks, cannot be counted.
+    /// The elements, or the ranks, cannot be counted. A dimension without elements counts as one of one element:
+    /// an array that is empty for it is refused if the others are too large for one that is not.
     #[error("{elements} elements on a grid of {ranks} ranks: there are to be fewer than 2^60 and 2^32")]
     TooLarge {
         /// Elements of the array, or those that a rank keeps room for if they are more, with ghost cells.
@@ -165,7 +166,8 @@ impl<const D: usize> Distribution<D> {
     /// An array of this shape over a grid of ranks, the first dimension of which varies slowest.
     ///
     /// # Errors
-    /// [`DistributionError`]: a grid or blocks of nothing, or too much of everything.
+    /// [`DistributionError`]: a grid or blocks of nothing, or too much of everything, also of an array without
+    /// elements whose other dimensions are too large ([`DistributionError::TooLarge`]).
     pub fn new(shape: [u64; D], layouts: [Layout; D], grid: [u32; D]) -> Result<Self, DistributionError> {
         const { assert!(D >= 1 && D <= 3, "arrays have 1 to 3 dimensions") };
         if let Some(dimension) = grid.iter().position(|places| *places == 0) {

@@ -1,14 +1,14 @@
 //! Large operations whose members read what the others lend, over the loopback transport and a transport that
 //! plays the system: it knows what every member lends, and refuses as it is told.
 
-use super::Collectives;
 use super::direct_tests::{elements, give_up_and_go_on};
 use super::tests::{LONG, tuned};
+use super::{Collectives, Tuning};
 use crate::Team;
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::transport::{Lent, LentFault};
 use am_core::zerocopy::IntoBytes;
-use am_core::{Endpoint, Handlers, Membership, Peer, Transport, Waiting};
+use am_core::{Endpoint, Handlers, Instant, Membership, Peer, Span, Transport, Waiting};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,6 +38,9 @@ struct Reading<'a> {
     memory: &'a Memory,
     fault: &'a Fault,
     spins: bool,
+    /// Tenths of a second that the system has taken for copies out of this member's own memory; with `None` it
+    /// makes none.
+    slow: Option<u32>,
 }
 
 impl Membership for Reading<'_> {
@@ -45,8 +48,12 @@ impl Membership for Reading<'_> {
 }
 
 impl Waiting for Reading<'_> {
-    am_core::forward!(inner: idle, idle_unless, wake_peer, waker, now, charge);
+    am_core::forward!(inner: idle, idle_unless, wake_peer, waker, charge);
     am_core::forward!(inner: notify, descriptor, notify_readable, end_notify);
+
+    fn now(&self) -> Instant {
+        self.inner.now() + Span(u64::from(self.slow.unwrap_or(0)) * 100_000_000_000)
+    }
 
     fn spins(&self) -> bool {
         self.spins
@@ -70,6 +77,10 @@ impl Transport for Reading<'_> {
     }
 
     fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
+        if let Some(slow) = self.slow.as_mut().filter(|_| of.0 == self.me) {
+            *slow += 1;
+            return Ok(());
+        }
         if let Some(fault) = (self.fault)(self.me, of.0, at) {
             self.memory.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(fault);
@@ -89,12 +100,13 @@ fn play(
     fault: &Fault,
     part: impl Fn(&mut Endpoint<Reading<'_>, Collectives>, &Team, &Memory) + Sync,
 ) -> [u32; 2] {
-    play_on(false, ranks, fault, part)
+    play_on((false, tuned(false, true), None), ranks, fault, part)
 }
 
-/// The same on ranks that each have a processor, or do not.
+/// The same on ranks that each have a processor, or do not, and whose system makes slow copies, or none, out of
+/// their own memory.
 fn play_on(
-    spins: bool,
+    (spins, tuning, slow): (bool, Tuning, Option<u32>),
     ranks: u32,
     fault: &Fault,
     part: impl Fn(&mut Endpoint<Reading<'_>, Collectives>, &Team, &Memory) + Sync,
@@ -102,8 +114,8 @@ fn play_on(
     let memory = Memory::default();
     let member = |inner, me| {
         let mut handlers = Handlers::<Collectives>::new();
-        let collectives = Collectives::register_tuned(&mut handlers, tuned(false, true)).unwrap();
-        let transport = Reading { inner, me, memory: &memory, fault, spins };
+        let collectives = Collectives::register_tuned(&mut handlers, tuning.clone()).unwrap();
+        let transport = Reading { inner, me, memory: &memory, fault, spins, slow };
         let mut endpoint = Endpoint::attach(transport, handlers, collectives).unwrap();
         endpoint.set_timeout(Some(LONG));
         let world = Team::world(&mut endpoint).unwrap();
@@ -157,7 +169,20 @@ fn lent_elements_are_read_where_they_are() {
 
 #[test]
 fn broadcasts_pass_by_blocks_where_each_has_a_processor() {
-    assert_eq!(play_on(true, 3, &|_, _, _| None, all_forms), [8 * (6 + 2), 0]);
+    let machine = (true, tuned(false, true), None);
+    assert_eq!(play_on(machine, 3, &|_, _, _| None, all_forms), [8 * (6 + 2), 0]);
+}
+
+/// What members that each have a processor give passes by blocks if the system's copies take too long.
+#[test]
+fn slow_copies_are_not_lent_for() {
+    let reads = |spins, lent_cost| {
+        let tuning = Tuning { lent_cost, ..tuned(false, true) };
+        play_on((spins, tuning, Some(0)), 3, &|_, _, _| None, all_forms)[0]
+    };
+    assert_eq!(reads(true, Tuning::default().lent_cost), 0);
+    assert_eq!(reads(true, u32::MAX), 8 * (6 + 2));
+    assert_eq!(reads(false, 0), 8 * (6 + 6 + 2), "members that share processors do not ask");
 }
 
 #[test]

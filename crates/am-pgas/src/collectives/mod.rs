@@ -29,10 +29,11 @@
 //! into a line of its own, and reads the lines of the others. Large broadcasts and allgathers pass through blocks
 //! of memory, which their givers fill and the others copy out meanwhile. What a blocking allgather gives, and a
 //! blocking broadcast whose root has no processor to itself, the others read where it is, by one copy, if the
-//! system lets them. [`Tuning::direct`], [`Tuning::direct_bytes`] and [`Tuning::lent_bytes`] say when. Such an
-//! operation may end only after all members have come to it, and does not begin before all are done with the
-//! eighth before it. The members of such a team compare all their calls, those of operations by messages too,
-//! whatever [`Tuning::check`] says.
+//! system lets them and takes not much longer than a copy within a process. [`Tuning::direct`],
+//! [`Tuning::direct_bytes`], [`Tuning::lent_bytes`] and [`Tuning::lent_cost`] say when. Such an operation may end
+//! only after all members have come to it, and does not begin before all are done with the eighth before it. The
+//! members of such a team compare all their calls, those of operations by messages too, whatever
+//! [`Tuning::check`] says.
 //!
 //! # Losses
 //!
@@ -109,6 +110,7 @@ mod exchanges;
 mod handle;
 #[cfg(test)]
 mod lending_tests;
+mod lent_cost;
 #[cfg(test)]
 mod loss_tests;
 #[cfg(test)]

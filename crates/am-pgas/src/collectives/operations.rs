@@ -9,7 +9,7 @@ use super::handle::{Collective, Notified, agree, wait, wait_with};
 use super::operator::{Fold, Operator, fold};
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
-use super::{Call, CollectiveError, Collectives, Name, Operation, with_engine, with_post};
+use super::{Call, CollectiveError, Collectives, Name, Operation, lent_cost, with_engine, with_post};
 use crate::pointer::Element;
 use crate::team::Team;
 use am_core::transport::Loan;
@@ -210,7 +210,26 @@ impl Team {
             engine.lend_no_more(number);
             return None;
         }
-        engine.lend(bytes)
+        // Members that share processors wait longer for each other's blocks than any copy takes.
+        if endpoint.transport().spins() && !Self::copies_cheaply(endpoint) {
+            return None;
+        }
+        endpoint.layer_unscheduled::<Collectives>().engine_mut().lend(bytes)
+    }
+
+    /// Whether a copy by the system takes no longer than [`Tuning::lent_cost`] says, measured at the first call.
+    fn copies_cheaply<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>) -> bool {
+        let engine = endpoint.layer_unscheduled::<Collectives>().engine();
+        let (most, known) = (engine.tuning.lent_cost, engine.lent_cost);
+        if most == u32::MAX {
+            return true;
+        }
+        let cost = known.unwrap_or_else(|| {
+            let cost = lent_cost::measure(endpoint);
+            endpoint.layer_unscheduled::<Collectives>().engine_mut().lent_cost = Some(cost);
+            cost
+        });
+        cost.is_none_or(|cost| cost <= most)
     }
 
     /// Does a small operation through shared memory whose result takes the place of what this member gives.

@@ -304,7 +304,8 @@ impl Builder {
     }
 }
 
-/// The parameters of the LogGP model (Alexandrov, Ionescu, Schauser and Scheiman, SPAA 1995).
+/// The parameters of the LogGP model (Alexandrov, Ionescu, Schauser and Scheiman, SPAA 1995), and the one that
+/// LogGOPS (Hoefler, Schneider and Lumsdaine, HPDC 2010) adds for processors that handle each part of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogGp {
     /// Latency of a message on its way.
@@ -315,6 +316,10 @@ pub struct LogGp {
     pub gap: Span,
     /// Picoseconds for each byte of a message but the first.
     pub per_byte: f64,
+    /// Picoseconds that a sender is busy with each byte where processors handle the parts of a message themselves:
+    /// the next message waits for that instead of for [`per_byte`](Self::per_byte), for which the receiver is busy
+    /// (O of LogGOPS, at either end). 0 where the network moves the bytes, as in LogGP.
+    pub busy_per_byte: f64,
     /// Picoseconds that a processor takes to copy or combine a byte.
     pub compute: f64,
 }
@@ -327,6 +332,8 @@ pub struct LogGp {
 pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Span> {
     let bytes = |part: Part| (part.len * element) as f64;
     let transfer = |part: Part| ((bytes(part) - 1.0).max(0.0) * model.per_byte) as u64;
+    let (by_processors, busy) =
+        (model.busy_per_byte > 0.0, |part: Part| (bytes(part) * model.busy_per_byte) as u64);
     let work = |part: Part| (bytes(part) * model.compute) as u64;
     let (latency, overhead, gap) = (model.latency.picos(), model.overhead.picos(), model.gap.picos());
     let mut clocks = vec![0; schedules.len()];
@@ -342,7 +349,8 @@ pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Spa
                     for send in round.sends {
                         let arrives = clocks[me] + overhead + transfer(send.part) + latency;
                         under_way.insert((me as u32, send.to, send.tag), arrives);
-                        clocks[me] += overhead.max(gap).max(transfer(send.part));
+                        let spaced = if by_processors { overhead + busy(send.part) } else { transfer(send.part) };
+                        clocks[me] += overhead.max(gap).max(spaced);
                     }
                     advanced = true;
                 }
@@ -355,7 +363,9 @@ pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Spa
                 arrivals.sort_by_key(|(arrives, receive)| (*arrives, receive.from));
                 for (arrives, receive) in arrivals {
                     let combining = receive.combine.map_or(0, |_| work(receive.part));
-                    clocks[me] = clocks[me].max(arrives) + overhead + combining;
+                    // A receiver that does nothing else has handled all but the last bytes when these arrive.
+                    let handled = clocks[me] + if by_processors { transfer(receive.part) } else { 0 };
+                    clocks[me] = handled.max(arrives) + overhead + combining;
                 }
                 for local in round.locals {
                     let (Local::Copy { from, .. } | Local::Combine { from, .. }) = local;

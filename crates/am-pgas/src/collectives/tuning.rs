@@ -177,6 +177,15 @@ pub struct Tuning {
     /// a blocking broadcast, where the root has no processor to itself. Such a giver waits until all others have
     /// read. 64 KiB by default, `usize::MAX` for none.
     pub lent_bytes: usize,
+    /// The most that a copy by the system may take, in percent of the time of a copy within the process, for a
+    /// member with a processor to itself to lend what it gives to an allgather instead of filling blocks. 200 by
+    /// default, as an allgather by blocks makes one copy more, and those of them that members make at the same
+    /// time count half; 0 for always blocks, `u32::MAX` for never.
+    ///
+    /// Each endpoint measures it at its first such operation: four copies of each kind of 256 KiB, of which the
+    /// fastest count, some 0.2 ms. Each member chooses for what it gives by itself; the others read what its line
+    /// tells.
+    pub lent_cost: u32,
     /// For broadcast.
     pub broadcast: Vec<Row<Broadcast>>,
     /// For reduce.
@@ -207,6 +216,7 @@ impl Default for Tuning {
             direct: 64,
             direct_bytes: 8 * KIB,
             lent_bytes: 64 * KIB,
+            lent_cost: 200,
             broadcast: vec![
                 Row::new(2, ANY, Broadcast::Tree { radix: 2 }),
                 Row::any(Broadcast::TwoLevel),

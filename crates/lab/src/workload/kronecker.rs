@@ -279,9 +279,15 @@ impl Reached {
         apart && !(child && self.level != level.wrapping_add(1))
     }
 
-    /// Whether a vertex that is not the root and was reached has an edge to its parent.
-    pub fn is_real(self, adjacent: &[u32]) -> bool {
-        self == Self::NOT || self.level == 0 || adjacent.contains(&self.parent)
+    /// Whether a vertex is as Graph500 demands: the root, and no other, is at level 0 and its own parent; others
+    /// were not reached, or have an edge to their parent.
+    pub fn is_real(self, vertex: u32, root: u32, adjacent: &[u32]) -> bool {
+        match self.level {
+            _ if vertex == root => self == Self { level: 0, parent: root },
+            0 => false,
+            NONE => self == Self::NOT,
+            _ => adjacent.contains(&self.parent),
+        }
     }
 }
 
@@ -289,6 +295,16 @@ impl Kronecker {
     /// Number of vertices.
     pub fn vertices(&self) -> u32 {
         1 << self.scale
+    }
+
+    /// Bytes that each of so many ranks needs at most for its part of the graph and of a search: an edge as two
+    /// pairs and in two rows, a vertex where its row starts (twice while rows are made), what was found out about
+    /// it, and its place in two levels; and two sets of all vertices. The largest number, over the ranks, if they
+    /// cannot be counted.
+    pub fn bytes(&self, ranks: u32) -> u64 {
+        let vertices = 1u64 << self.scale.min(31);
+        let each = self.edge_factor.saturating_mul(24).saturating_add(32);
+        (each.saturating_mul(vertices) / u64::from(ranks.max(1))).saturating_add(vertices / 4)
     }
 
     fn edge(&self, number: u64) -> [u32; 2] {
@@ -335,7 +351,7 @@ impl Kronecker {
                 let begin = Instant::now();
                 search(&adjacency, &mut tree);
                 found.time += begin.elapsed();
-                found.count(&adjacency, &tree);
+                found.count(&adjacency, &tree, root);
             }
         }
         found
@@ -348,14 +364,14 @@ impl Searches {
         self.traversed as f64 / self.time.as_secs_f64()
     }
 
-    /// Counts the edges and the faults of a search.
-    fn count(&mut self, adjacency: &Adjacency, tree: &Tree) {
+    /// Counts the edges and the faults of a search from a root.
+    fn count(&mut self, adjacency: &Adjacency, tree: &Tree, root: u32) {
         let mut ends = 0;
         for (vertex, found) in (0..).zip(&tree.reached) {
             let adjacent = adjacency.of(vertex as usize);
             let wrong = |to: &&u32| !tree.of(**to as usize).allows(vertex, found.level);
             self.errors += adjacent.iter().filter(wrong).count() as u64;
-            self.errors += u64::from(!found.is_real(adjacent));
+            self.errors += u64::from(!found.is_real(vertex, root, adjacent));
             ends += if *found == Reached::NOT { 0 } else { adjacent.len() as u64 };
         }
         self.traversed += ends / 2;
@@ -481,6 +497,34 @@ mod tests {
         );
         assert!(!at(2, 7).allows(7, 2), "a tree edge spans one level");
         assert!(!at(2, 7).allows(9, 4) && !at(2, 7).allows(9, NONE) && !Reached::NOT.allows(9, 1));
-        assert!(at(2, 7).is_real(&[1, 7]) && !at(2, 7).is_real(&[1]) && at(0, 4).is_real(&[]));
+        assert!(at(2, 7).is_real(3, 5, &[1, 7]) && !at(2, 7).is_real(3, 5, &[1]));
+        assert!(Reached::NOT.is_real(3, 5, &[]) && !at(NONE, 7).is_real(3, 5, &[7]));
+        assert!(at(0, 5).is_real(5, 5, &[]) && !at(0, 7).is_real(5, 5, &[7]) && !at(1, 7).is_real(5, 5, &[7]));
+    }
+
+    /// Trees in which every edge is allowed, but which are none of the root.
+    #[test]
+    fn a_search_has_one_root() {
+        let edges = [[0, 1], [1, 0], [2, 3], [3, 2]];
+        let adjacency = Adjacency::new(4, edges.into_iter());
+        let errors = |reached: [Reached; 4]| {
+            let mut found = Searches::default();
+            found.count(&adjacency, &Tree { reached: reached.to_vec(), ..Tree::new(0) }, 0);
+            found.errors
+        };
+        let at = |level, parent| Reached { level, parent };
+        let [first, second, not] = [at(0, 0), at(1, 0), Reached::NOT];
+        assert_eq!(errors([first, second, not, not]), 0);
+        assert_eq!(errors([not; 4]), 1, "a search that finds nothing");
+        assert_eq!(errors([first, second, at(0, 2), at(1, 2)]), 1, "a second root");
+    }
+
+    #[test]
+    fn memory_is_counted_for_edges_and_vertices() {
+        let bytes = |scale, edge_factor, ranks| Kronecker { scale, edge_factor }.bytes(ranks);
+        assert_eq!(bytes(10, 16, 1), 1024 * (16 * 24 + 32) + 1024 / 4);
+        // Every rank has a bit for each vertex in two sets.
+        assert_eq!(bytes(20, 1, 1 << 10), 1024 * (24 + 32) + (1 << 18));
+        assert!(bytes(31, u64::MAX, 2) >= u64::MAX / 2, "what cannot be counted is more than any host has");
     }
 }

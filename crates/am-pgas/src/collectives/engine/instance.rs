@@ -71,22 +71,18 @@ pub(crate) enum Buffers<'a> {
 }
 
 impl Buffers<'_> {
-    /// Bytes that this member gives, whose part begins at `at`; they are in place afterwards.
-    pub(super) fn give(&mut self, at: usize, range: Range<usize>) -> &[u8] {
-        let place = at + range.start..at + range.end;
+    /// Bytes that this member gives, whose part begins at `at`.
+    pub(super) fn given(&self, at: usize, range: Range<usize>) -> &[u8] {
         match self {
-            Self::All(all) => &all[place],
-            Self::Apart { own, all } => {
-                all[place].copy_from_slice(&own[range.clone()]);
-                &own[range]
-            }
+            Self::All(all) => &all[at + range.start..at + range.end],
+            Self::Apart { own, .. } => &own[range],
         }
     }
 
-    /// Puts what this member gives, whose part begins at `at`, in place.
-    pub(super) fn place(&mut self, at: usize) {
+    /// Puts bytes that this member gives, whose part begins at `at`, in place.
+    pub(super) fn place(&mut self, at: usize, range: Range<usize>) {
         if let Self::Apart { own, all } = self {
-            all[at..at + own.len()].copy_from_slice(own);
+            all[at + range.start..at + range.end].copy_from_slice(&own[range]);
         }
     }
 

@@ -194,6 +194,8 @@ pub(crate) struct Engine {
     combines: Combines,
     /// Lends what the caller of a blocking operation gives, of which there is one at a time.
     lender: Lender,
+    /// What [`measure`](super::lent_cost::measure) found, once it was asked.
+    pub(super) lent_cost: Option<Option<u32>>,
     /// Small operations that ended at once, since a poll.
     at_once: u32,
 }
@@ -230,6 +232,7 @@ impl Engine {
             went: 0,
             combines: Combines::default(),
             lender: Lender::new(1),
+            lent_cost: None,
             at_once: 0,
         }
     }

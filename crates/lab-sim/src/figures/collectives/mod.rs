@@ -75,7 +75,8 @@ impl Site {
     }
 
     /// Whether the network interface takes messages whole. EXTOLL's conduit cuts them into packets of 56 bytes
-    /// that the processors of both ends handle one by one, which LogGP has no parameter for.
+    /// that the processors of both ends handle one by one: a byte more can take a packet more, which no parameter
+    /// for each byte says of messages of a few packets.
     fn sends_whole(&self) -> bool {
         matches!(self, Self::Portals(_))
     }
@@ -89,17 +90,20 @@ impl Site {
         let spread = last.zip(first).map_or(0, |(last, first)| last - first);
         let gap = Span(spread / u64::from(programs::BURST - 1));
         let latency = Span((trip / 2).saturating_sub(2 * overhead));
-        Ok(LogGp { latency, overhead: Span(overhead), gap, per_byte: 0.0, compute: 0.0 })
+        Ok(LogGp { latency, overhead: Span(overhead), gap, per_byte: 0.0, busy_per_byte: 0.0, compute: 0.0 })
     }
 
     /// LogGP's parameters: those of messages with little payload, and by how much longer larger ones take.
     fn loggp(&self) -> Result<LogGp, Failure> {
-        let trip = |payload| Ok::<_, Failure>(self.run(1 + programs::BURST, Calibration(payload))?[0].trip);
-        let (little, much) = (trip(LITTLE)?, trip(MUCH)?);
-        let per_byte = much.saturating_sub(little) as f64 / 2.0 / (MUCH - LITTLE) as f64;
+        let pair = |payload| Ok::<_, Failure>(self.run(1 + programs::BURST, Calibration(payload))?[0]);
+        let (little, much) = (pair(LITTLE)?, pair(MUCH)?);
+        let each = |little: u64, much: u64| much.saturating_sub(little) as f64 / (MUCH - LITTLE) as f64;
+        let per_byte = each(little.trip, much.trip) / 2.0;
+        // What hands a message over does so with each of its packets.
+        let busy_per_byte = each(little.overhead, much.overhead);
         let model = self.logp(LITTLE)?;
         let latency = model.latency.picos().saturating_sub((LITTLE as f64 * per_byte) as u64);
-        Ok(LogGp { latency: Span(latency), per_byte, ..model })
+        Ok(LogGp { latency: Span(latency), per_byte, busy_per_byte, ..model })
     }
 }
 
@@ -178,20 +182,23 @@ fn part(site: &Site, quick: bool, [name, larger, title]: Names) -> Result<Part, 
     // A ring takes as many messages as the square of the ranks.
     let (more, bulk) = judged(here, &with_bytes, &Algorithm::LARGE, &sizes(if quick { 5 } else { 7 }))?;
     let mut notes = Vec::new();
-    if site.sends_whole() {
-        all.extend(more);
-    } else {
-        notes.extend(more.iter().map(|(name, off)| format!("not judged: {name}: {off:.1} %")));
+    for ((line, off), algorithm) in more.into_iter().zip(Algorithm::LARGE) {
+        if site.sends_whole() || algorithm.sends_many_packets() {
+            all.push((line, off));
+        } else {
+            notes.push(format!("not judged, messages of a few packets: {line}: {off:.1} %"));
+        }
     }
     let lines = all.into_iter().map(|(name, off)| LOGP.at_most(name, "%", MOST, off)).collect();
     let micros = |span: Span| span.picos() as f64 * 1e-6;
     let parameters = |name: &str, model: &LogGp| {
         format!(
-            "{name}: L = {:.3} us, o = {:.3} us, g = {:.3} us, G = {:.3} ns/B",
+            "{name}: L = {:.3} us, o = {:.3} us, g = {:.3} us, G = {:.3} ns/B, O = {:.3} ns/B",
             micros(model.latency),
             micros(model.overhead),
             micros(model.gap),
-            model.per_byte * 1e-3
+            model.per_byte * 1e-3,
+            model.busy_per_byte * 1e-3
         )
     };
     notes.extend([parameters("LogP", &model), parameters("LogGP, messages with payload", &with_bytes)]);

@@ -58,6 +58,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether all of its messages have a payload of many packets of EXTOLL's conduit, however many ranks there are.
+    pub(super) fn sends_many_packets(self) -> bool {
+        matches!(self, Self::Knomial | Self::Ring)
+    }
+
     /// Words of a member's vector, or of one part.
     pub(super) fn count(self, size: usize) -> usize {
         match self {
