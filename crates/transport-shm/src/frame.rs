@@ -10,10 +10,11 @@
 //! | 44..58 | reply payload set aside, in 64-byte granules; a reply repeats what its request said |
 //! | 58 | the payload lies in the byte ring, not in the cell |
 //! | 59 | a reply is possible |
+//! | 60 | the next frame may come in the same cell, written by the ring |
 //!
 //! The words after it: for Long offset and length, then the arguments two by two, then an inline payload.
 
-use crate::ring::{CELL_WORDS, GRANULE};
+use crate::ring::{CELL_WORDS, GRANULE, OPEN};
 use am_core::{Category, Words};
 
 /// Words of the longest frame: offset, length, sixteen arguments.
@@ -88,7 +89,7 @@ impl Frame {
     /// which floods consist of: one comparison tells.
     #[inline(always)]
     pub(crate) fn decode_plain(header: u64) -> Option<(u8, usize)> {
-        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16;
+        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16 | OPEN;
         let args = (header >> 8 & 31) as usize;
         (header & !FREE == SHORT << 13 && args <= 2 * CELL_WORDS).then_some(((header >> 16) as u8, args))
     }
@@ -97,7 +98,7 @@ impl Frame {
     /// reply and lies in one cell.
     #[inline(always)]
     pub(crate) fn decode_small(header: u64) -> Option<(u8, usize, usize)> {
-        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16 | 0xf_ffff << 24;
+        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16 | 0xf_ffff << 24 | OPEN;
         let (args, len) = ((header >> 8 & 31) as usize, (header >> 24 & 0xf_ffff) as usize);
         let small = header & !FREE == MEDIUM << 13 && args.div_ceil(2) + len.div_ceil(8) <= CELL_WORDS;
         small.then_some(((header >> 16) as u8, args, len))
@@ -114,7 +115,13 @@ impl Frame {
     #[inline]
     pub(crate) fn one_cell(&self) -> bool {
         let here = matches!(self.kind, Kind::Message(Category::Short | Category::Medium)) && !self.in_ring;
-        here && self.args.div_ceil(2) + self.len.div_ceil(8) <= CELL_WORDS
+        here && self.small_words() <= CELL_WORDS
+    }
+
+    /// Words behind the header of a message whose arguments and payload all lie in one cell.
+    #[inline]
+    pub(crate) fn small_words(&self) -> usize {
+        self.args.div_ceil(2) + self.len.div_ceil(8)
     }
 
     /// Cells that the frame occupies.

@@ -7,7 +7,8 @@ use crate::frame::{Frame, Kind, MOST_WORDS, granules};
 use crate::layout::{Layout, back};
 use crate::region::{Mapping, Unshared, Use, View};
 use crate::ring::{
-    Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer, give_back, given_back, newly_given_back,
+    Broken, CELL_WORDS, Cell, GRANULE, OPEN, Position, Reader, Writer, cells_between, give_back, given_back,
+    newly_given_back, told_after,
 };
 use crate::sync::{Acquire, AtomicU64, Relaxed};
 use am_core::credit::Account;
@@ -19,7 +20,10 @@ use std::sync::Arc;
 const REPLY_CELLS: u32 = 2;
 
 /// How many cells ahead the reader fetches lines, once it has read [`LAGGING`] frames in a row.
-const READ_AHEAD: u64 = 12;
+const READ_AHEAD: u64 = 32;
+
+/// The same in cells of several frames, which a writer far ahead leaves.
+const PACKED_AHEAD: u64 = 12;
 
 /// Frames read in a row after which a reader lags behind its writer. One that keeps up would fetch lines that are
 /// being written, which the writer then has to get back: a flood took twice as long.
@@ -33,7 +37,7 @@ const LAGGING_LONGER: usize = 4;
 const FEW_WORDS: usize = 8;
 
 /// How many cells ahead the writer fetches lines.
-const WRITE_AHEAD: u64 = 6;
+const WRITE_AHEAD: u64 = 12;
 
 /// How many bytes ahead lines are fetched for payloads.
 const BYTES_AHEAD: u64 = 512;
@@ -55,7 +59,7 @@ impl From<Broken> for Denied {
 /// What writes to a peer's lane: a ring of cells and a ring of bytes.
 #[derive(Debug)]
 struct LaneRings {
-    /// Index of the first cell among all cells of the mapping.
+    /// Index of the first word of cells among all words of the mapping.
     base: usize,
     cells: View<Cell>,
     bytes: View<AtomicU64>,
@@ -63,7 +67,7 @@ struct LaneRings {
 
 impl LaneRings {
     fn new(mapping: &Arc<Mapping>, cells: (usize, usize), bytes: (usize, usize)) -> Self {
-        let base = cells.0 / size_of::<Cell>();
+        let base = cells.0 / size_of::<AtomicU64>();
         Self { base, cells: View::new(mapping, cells.0, cells.1), bytes: View::new(mapping, bytes.0, bytes.1 / 8) }
     }
 
@@ -71,17 +75,17 @@ impl LaneRings {
         self.bytes.len() * 8
     }
 
-    /// Fetches the cell a few frames behind `position`: at full speed the lines that frames travel in should be on
+    /// Fetches the cell a few cells behind the one with this number: at full speed the lines that frames travel in should be on
     /// their way while earlier frames are handled.
     #[inline]
-    fn fetch_ahead(&self, position: u64, purpose: Use) {
-        self.fetch_at(position + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }, purpose);
+    fn fetch_ahead(&self, cell: u64, purpose: Use) {
+        self.fetch_at(cell + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }, purpose);
     }
 
-    /// Fetches the cell at a position.
+    /// Fetches the cell with this number, counted over all laps.
     #[inline]
-    fn fetch_at(&self, position: u64, purpose: Use) {
-        let index = position as usize & (self.cells.len() - 1);
+    fn fetch_at(&self, cell: u64, purpose: Use) {
+        let index = cell as usize & (self.cells.len() - 1);
         self.cells.fetch(index * size_of::<Cell>(), purpose);
     }
 
@@ -129,6 +133,8 @@ impl<F: FnMut(Frame, &Words, Payload<'_>)> Deliver for F {}
 pub(crate) enum Taken {
     /// No frame.
     Nothing,
+    /// The end of a cell of several frames, which is no frame.
+    End,
     /// A frame, which has been delivered.
     Small,
     /// A frame of more than one cell, or with its payload elsewhere, still to be delivered by `take_large`.
@@ -148,14 +154,14 @@ pub(crate) enum Plain {
 
 /// Delivers a frame that lies in one cell.
 #[inline(always)]
-fn deliver_small(first: &Cell, frame: Frame, mut deliver: impl Deliver) -> Result<(), Broken> {
+fn deliver_small(first: &[AtomicU64], frame: Frame, mut deliver: impl Deliver) -> Result<(), Broken> {
     let pairs = frame.args.div_ceil(2);
-    let values = first.0[1..=pairs].iter().map(|word| word.load(Relaxed));
+    let words = first.get(1..=frame.small_words()).ok_or(Broken)?;
     let mut args = Words::EMPTY;
-    args.refill(frame.args, values).map_err(|_| Broken)?;
+    args.refill(frame.args, words[..pairs].iter().map(|word| word.load(Relaxed))).map_err(|_| Broken)?;
     let payload = match frame.len {
         0 => Payload::EMPTY,
-        len => Payload::shared(&first.0, 8 * (1 + pairs), len),
+        len => Payload::shared(words, 8 * pairs, len),
     };
     deliver(frame, &args, payload);
     Ok(())
@@ -178,9 +184,13 @@ fn read_large<'a>(
     segment: &'a Segment<Unshared>,
     most: usize,
 ) -> Result<Large<'a>, Broken> {
+    // Others lie in no cell that was open.
+    if reader.within() {
+        return Err(Broken);
+    }
     let first = reader.first(&rings.cells);
     let second = if frame.cells() == 2 { &reader.second(&rings.cells)?.0[1..] } else { &[] };
-    let mut all = first.0[1..].iter().chain(second).map(|word| word.load(Relaxed));
+    let mut all = first[1..].iter().chain(second).map(|word| word.load(Relaxed));
     let (mut payload, mut next) = (Payload::EMPTY, position);
     let elsewhere = matches!(frame.kind, Kind::Message(Category::Short | Category::Long));
     if elsewhere && (frame.in_ring || frame.len != 0) {
@@ -229,6 +239,12 @@ impl RequestOut {
     pub(crate) fn is_gone(&self) -> bool {
         // Relaxed: only the endpoint writes it, and a fork.
         self.open[0].load(Relaxed) == 0
+    }
+
+    /// Sends whatever is small in cells of several frames from now on.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn always_pack(&mut self) {
+        self.writer.always_pack();
     }
 
     /// Admits a request: `cells` cells, `len` bytes of the byte ring if any, and room for the reply. Returns where
@@ -318,17 +334,16 @@ impl RequestOut {
 
     /// Learns everything the answerer has given back; returns whether anything was new.
     pub(crate) fn refresh(&mut self) -> Result<bool, Broken> {
-        let before = (self.writer.free(), self.bytes_done, self.bare_seen);
+        let before = (self.writer.known(), self.bytes_done, self.bare_seen);
         self.writer.refresh(&self.rings.cells, &self.back[back::CELLS])?;
         self.refresh_bytes()?;
         self.refresh_bare()?;
-        Ok(before != (self.writer.free(), self.bytes_done, self.bare_seen))
+        Ok(before != (self.writer.known(), self.bytes_done, self.bare_seen))
     }
 
     /// Whether the answerer has given back something that `refresh` has not seen.
     pub(crate) fn news(&self) -> bool {
-        let done = self.writer.written() + self.writer.free();
-        let seen = [done.wrapping_sub(self.rings.cells.len() as u64), self.bytes_done];
+        let seen = [self.writer.known(), self.bytes_done];
         let bare = self.bare_seen;
         let now = [back::CELLS, back::BYTES, back::BARE_CELLS, back::BARE_BYTES];
         now.map(|word| self.back[word].load(Relaxed)) != [seen[0], seen[1], bare[0], bare[1]]
@@ -350,15 +365,21 @@ impl RequestOut {
 
     #[inline]
     pub(crate) fn send(&mut self, frame: &Frame, args: &Words, placed: Option<(u64, u64)>) {
-        self.rings.fetch_ahead(self.writer.written(), Use::Write);
+        self.rings.fetch_ahead(self.writer.cell(), Use::Write);
+        self.writer.close(&self.rings.cells);
         write(&mut self.writer, &self.rings.cells, frame, args, placed);
     }
 
     /// Sends a frame of one cell, compiled into its caller, which knows most of it.
     #[inline(always)]
     pub(crate) fn send_inline(&mut self, frame: &Frame, args: &Words, payload: &[u8]) {
-        self.rings.fetch_ahead(self.writer.written(), Use::Write);
-        self.writer.push(&self.rings.cells, frame.encode(), args.pairs(), payload);
+        self.rings.fetch_ahead(self.writer.cell(), Use::Write);
+        let (cells, header) = (&self.rings.cells, frame.encode());
+        if self.writer.packs() {
+            self.writer.pack(cells, &self.back[back::CELLS], header, args.pairs(), payload);
+        } else {
+            self.writer.push(cells, header, args.pairs(), payload);
+        }
     }
 
     /// Copies payload bytes into the byte ring, at a place that `admit` returned.
@@ -378,15 +399,16 @@ impl RequestOut {
     #[inline]
     pub(crate) fn send_filled(&mut self, frame: &Frame, args: &Words, next: Position) {
         self.position = next;
-        self.rings.fetch_ahead(self.writer.written(), Use::Write);
+        self.rings.fetch_ahead(self.writer.cell(), Use::Write);
         self.rings.fetch_bytes_ahead(next);
+        self.writer.close(&self.rings.cells);
         write(&mut self.writer, &self.rings.cells, frame, args, None);
     }
 
     /// Free cells, free bytes, reply cells and reply bytes that can be set aside.
     pub(crate) fn free(&self) -> [u64; 4] {
         let done = self.back[back::CELLS].load(Relaxed);
-        let used = self.writer.written().wrapping_sub(done).min(self.rings.cells.len() as u64);
+        let used = cells_between(done, self.writer.written()).min(self.rings.cells.len() as u64);
         let bytes_done = self.back[back::BYTES].load(Relaxed);
         let bytes_used = self.position.bytes().wrapping_sub(bytes_done).min(self.rings.capacity() as u64);
         let cells = self.rings.cells.len() as u64 - used;
@@ -488,7 +510,7 @@ pub(crate) struct RequestIn {
     most: usize,
     /// The most granules that can be set aside for a reply.
     most_reply: u64,
-    /// Cells after which they are given back even though more frames wait.
+    /// Words of cells after which they are given back even though more frames wait.
     batch: u64,
 }
 
@@ -516,20 +538,25 @@ impl RequestIn {
     #[inline(always)]
     pub(crate) fn take_plain(&mut self, args: &mut Words, done: usize) -> Plain {
         let Self { rings, reader, .. } = self;
-        let Some((cell, header)) = reader.peek(&rings.cells) else { return Plain::Nothing };
+        let Some((words, header)) = reader.peek(&rings.cells) else { return Plain::Nothing };
         let Some((handler, len)) = Frame::decode_plain(header) else { return Plain::Other(header) };
-        if len > FEW_WORDS {
+        if header & OPEN != 0 {
+            if !reader.within() {
+                rings.fetch_at(reader.read() + PACKED_AHEAD, Use::Read);
+            }
+        } else if len > FEW_WORDS {
             if done >= LAGGING_LONGER {
                 rings.fetch_at(reader.read() + READ_CLOSE, Use::Read);
             }
         } else if done >= LAGGING {
             rings.fetch_ahead(reader.read(), Use::Read);
         }
-        let words = &cell.0[1..=len.div_ceil(2)];
+        let pairs = len.div_ceil(2);
+        let Some(words) = words.get(1..=pairs) else { return Plain::Other(header) };
         if args.refill(len, words.iter().map(|word| word.load(Relaxed))).is_err() {
             return Plain::Other(header);
         }
-        reader.advance(1);
+        reader.step(header, pairs);
         Plain::Taken(handler)
     }
 
@@ -538,13 +565,18 @@ impl RequestIn {
     #[inline(always)]
     pub(crate) fn take_small(&mut self, header: u64, args: &mut Words, done: usize) -> Option<(u8, Payload<'_>)> {
         let (handler, count, len) = Frame::decode_small(header)?;
-        if done >= LAGGING_LONGER {
+        if header & OPEN != 0 {
+            if !self.reader.within() {
+                self.rings.fetch_at(self.reader.read() + PACKED_AHEAD, Use::Read);
+            }
+        } else if done >= LAGGING_LONGER {
             self.rings.fetch_at(self.reader.read() + READ_CLOSE, Use::Read);
         }
-        let (words, pairs) = (&self.reader.first(&self.rings.cells).0, count.div_ceil(2));
-        args.refill(count, words[1..=pairs].iter().map(|word| word.load(Relaxed))).ok()?;
-        self.reader.advance(1);
-        let payload = if len == 0 { Payload::EMPTY } else { Payload::shared(words, 8 * (1 + pairs), len) };
+        let (pairs, all) = (count.div_ceil(2), count.div_ceil(2) + len.div_ceil(8));
+        let words = self.reader.first(&self.rings.cells).get(1..=all)?;
+        args.refill(count, words[..pairs].iter().map(|word| word.load(Relaxed))).ok()?;
+        self.reader.step(header, all);
+        let payload = if len == 0 { Payload::EMPTY } else { Payload::shared(words, 8 * pairs, len) };
         Some((handler, payload))
     }
 
@@ -555,7 +587,9 @@ impl RequestIn {
         if ahead {
             self.rings.fetch_ahead(self.reader.read(), Use::Read);
         }
-        let frame = Frame::decode(header).ok_or(Broken)?;
+        let Some(frame) = Frame::decode(header) else {
+            return if self.reader.step_out(header) { Ok(Taken::End) } else { Err(Broken) };
+        };
         if frame.reply.is_some_and(|granules| granules > self.most_reply) {
             return Err(Broken);
         }
@@ -563,7 +597,7 @@ impl RequestIn {
             return Ok(Taken::Large(frame));
         }
         let first = self.reader.first(&self.rings.cells);
-        self.reader.advance(1);
+        self.reader.step(header, frame.small_words());
         deliver_small(first, frame, deliver)?;
         Ok(Taken::Small)
     }
@@ -714,12 +748,12 @@ pub(crate) fn answerer(
         LaneRings::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
     let inward = RequestIn {
         reader: Reader::new(&requests.cells),
+        batch: told_after(&requests.cells),
         rings: requests,
         back: View::new(mapping, pair.back, back::WORDS),
         position: Position::default(),
         most: layout.medium_request(),
         most_reply: granules(layout.medium_reply()),
-        batch: (layout.request_cells as u64 / 4).max(1),
     };
     let out = ReplyOut {
         writer: Writer::new(&replies.cells),

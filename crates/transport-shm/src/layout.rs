@@ -58,7 +58,7 @@ pub(crate) mod endpoint {
 
 /// Words of the give-back line of a pair, written by the answerer, read by the asker.
 pub(crate) mod back {
-    /// Request cells done with.
+    /// How far the request cells have been read, in words.
     pub(crate) const CELLS: usize = 0;
     /// Request payload bytes done with.
     pub(crate) const BYTES: usize = 1;

@@ -11,7 +11,7 @@ use crate::layout::{self, endpoint};
 use crate::park::{LONGEST, Parking};
 use crate::region::{Mapping, ShmMemory, View};
 use crate::reply_path::{ReplyContext, ShmReplyPath, ShmSlot};
-use crate::ring::{Broken, Cell, Position, arrived};
+use crate::ring::{Broken, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
 use crate::transport::lent::Processes;
@@ -50,7 +50,7 @@ const QUANTUM: usize = 256;
 /// found as soon as if every poll looked everywhere.
 const GLANCE: usize = 32;
 
-/// A place to watch where no frame ever appears: no mapping has so many cells.
+/// A place to watch where no frame ever appears: no mapping has so many words.
 const NOWHERE: u64 = u64::MAX;
 
 /// Indices of the words of an endpoint that are zero in a fork.
@@ -85,11 +85,11 @@ pub struct Shm {
     asking: Vec<Asking>,
     answering: Vec<Answering>,
     segments: Segments,
-    /// All cells of the job, and for each peer where in them the next reply and the next request will appear: a
+    /// All words of the job's file but segments, and for each peer where in them the next reply and the next request will appear: a
     /// poll looks at nothing else where nothing has arrived. A lane is not watched before it can have been written
     /// to: for replies, before this endpoint has sent to the peer; for requests, before the peer has said that it
     /// sends.
-    cells: View<Cell>,
+    words: View<AtomicU64>,
     watched: Vec<[u64; 2]>,
     /// The peers that have a lane which is watched, or had one, in the order in which they got it: whoever is
     /// about to sleep looks at these alone.
@@ -195,7 +195,7 @@ impl Shm {
             asking,
             answering,
             segments,
-            cells: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<Cell>()),
+            words: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<AtomicU64>()),
             watched: vec![[NOWHERE; 2]; layout.peers()],
             partners: Vec::with_capacity(layout.peers()),
             first: 0,
@@ -625,7 +625,7 @@ impl Transport for Shm {
         if self.watched.len() > GLANCE {
             return self.may_deliver_of_many();
         }
-        let found = arrivals::first_arrival(&self.cells, &self.watched);
+        let found = arrivals::first_arrival(&self.words, &self.watched);
         if let Some(peer) = found {
             (self.first, self.found) = (peer, true);
         }

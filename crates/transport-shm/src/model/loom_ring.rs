@@ -4,7 +4,7 @@
 use super::{Weak, check, fails, fails_without};
 use crate::model::View;
 use crate::ring::{
-    Broken, CELL_WORDS, Cell, GRANULE, Position, Reader, Writer, give_back, given_back, newly_given_back,
+    Broken, CELL_WORDS, Cell, GRANULE, OPEN, Position, Reader, Writer, give_back, given_back, newly_given_back,
 };
 use crate::sync::{AtomicU64, Relaxed};
 use loom::cell::UnsafeCell;
@@ -56,6 +56,13 @@ impl Lane {
 #[derive(Clone, Copy, Debug)]
 struct Item(usize, bool);
 
+/// Whether a writer puts several frames into a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packs {
+    Never,
+    Always,
+}
+
 impl Item {
     fn cells(self) -> u64 {
         if self.0 > CELL_WORDS { 2 } else { 1 }
@@ -75,8 +82,11 @@ fn value(index: usize) -> u64 {
     7 + index as u64
 }
 
-fn write_all(lane: &Lane, script: &[Item]) {
+fn write_all(lane: &Lane, script: &[Item], packs: Packs) {
     let mut writer = Writer::new(&lane.cells);
+    if packs != Packs::Never {
+        writer.always_pack();
+    }
     let (mut position, mut bytes_done) = (Position::default(), 0);
     for (index, item) in script.iter().enumerate() {
         while !writer.room(&lane.cells, &lane.back[0], item.cells()).expect("the reader keeps to the protocol") {
@@ -96,9 +106,15 @@ fn write_all(lane: &Lane, script: &[Item]) {
             word.store(value(index), Relaxed);
             position = next;
         }
+        let (header, words) = (item.header(), item.words(index));
+        if packs != Packs::Never && item.cells() == 1 && !item.1 {
+            writer.pack(&lane.cells, &lane.back[0], header, &words, &[]);
+            continue;
+        }
+        writer.close(&lane.cells);
         match item.cells() {
-            1 => writer.push(&lane.cells, item.header(), &item.words(index), &[]),
-            _ => writer.push_two(&lane.cells, item.header(), &item.words(index)),
+            1 => writer.push(&lane.cells, header, &words, &[]),
+            _ => writer.push_two(&lane.cells, header, &words),
         }
     }
 }
@@ -111,14 +127,18 @@ fn read_all(lane: &Lane, script: &[Item], batch: usize, early: bool) {
     for (index, item) in script.iter().enumerate() {
         let (first, header) = loop {
             match reader.peek(&lane.cells) {
+                Some((_, header)) if reader.step_out(header) => {}
                 Some(found) => break found,
                 None => thread::yield_now(),
             }
         };
-        assert_eq!(header & !0xff, item.header());
+        assert_eq!(header & !(0xff | OPEN), item.header());
         let second = (item.cells() == 2).then(|| reader.second(&lane.cells).expect("the second cell came first"));
         let place = item.1.then(|| position.place(GRANULE, lane.capacity()));
-        reader.advance(item.cells());
+        match item.cells() {
+            1 => reader.step(header, item.0),
+            count => reader.advance(count),
+        }
         position = place.map_or(position, |(_, next)| next);
         let publish = |reader: &mut Reader| {
             give_back(&lane.back[1], position.bytes());
@@ -132,7 +152,7 @@ fn read_all(lane: &Lane, script: &[Item], batch: usize, early: bool) {
             assert_eq!(word.load(Relaxed), value(index), "stale payload");
             piece.read();
         }
-        let words = first.0[1..].iter().chain(second.map_or(&[][..], |cell| &cell.0[1..]));
+        let words = first[1..].iter().chain(second.map_or(&[][..], |cell| &cell.0[1..]));
         let words: Vec<u64> = words.take(item.0).map(|word| word.load(Relaxed)).collect();
         assert_eq!(words, item.words(index), "stale words");
         if (index + 1).is_multiple_of(batch) || index + 1 == script.len() {
@@ -143,10 +163,20 @@ fn read_all(lane: &Lane, script: &[Item], batch: usize, early: bool) {
 
 /// Runs a script over a lane.
 fn lane(cells: usize, granules: usize, script: &'static [Item], batch: usize) -> impl Fn() + Send + Sync {
+    packed(cells, granules, script, batch, Packs::Never)
+}
+
+fn packed(
+    cells: usize,
+    granules: usize,
+    script: &'static [Item],
+    batch: usize,
+    packs: Packs,
+) -> impl Fn() + Send + Sync {
     move || {
         let ours = Lane::new(cells, granules);
         let theirs = ours.clone();
-        let writer = thread::spawn(move || write_all(&theirs, script));
+        let writer = thread::spawn(move || write_all(&theirs, script, packs));
         read_all(&ours, script, batch, false);
         writer.join().expect("the writer is done");
     }
@@ -186,6 +216,32 @@ fn payloads_go_round_a_ring_of_one_granule() {
     check(lane(2, 1, PAYLOADS, 1));
 }
 
+/// Two or three in a cell, then a frame that does not fit behind them, and round again.
+const PACKED: &[Item] = &[Item(1, false), Item(1, false), Item(3, false), Item(2, false), Item(1, false)];
+const MIXED: &[Item] = &[Item(1, false), Item(1, true), Item(2, false), Item(8, false)];
+
+#[test]
+fn packed_frames_go_round_two_cells() {
+    check(packed(2, 1, PACKED, 1, Packs::Always));
+}
+
+#[test]
+fn packed_frames_go_round_four_cells_in_batches() {
+    check(packed(4, 1, PACKED, 2, Packs::Always));
+}
+
+#[test]
+fn packed_frames_and_others_take_turns() {
+    check(packed(4, 2, MIXED, 1, Packs::Always));
+}
+
+#[test]
+fn a_relaxed_header_of_a_packed_frame_is_found() {
+    let words = || packed(4, 1, &[Item(1, false), Item(1, false)], 1, Packs::Always);
+    fails_without(Weak::Stores, "stale words", words());
+    fails_without(Weak::Loads, "stale words", words());
+}
+
 #[test]
 fn a_relaxed_header_is_found() {
     let words = || lane(4, 2, &[Item(1, false)], 1);
@@ -202,7 +258,7 @@ fn a_give_back_before_reading_is_found() {
         move || {
             let ours = Lane::new(2, 1);
             let theirs = ours.clone();
-            let writer = thread::spawn(move || write_all(&theirs, script));
+            let writer = thread::spawn(move || write_all(&theirs, script, Packs::Never));
             read_all(&ours, script, 1, true);
             writer.join().expect("the writer is done");
         }
@@ -229,7 +285,7 @@ fn a_relaxed_give_back_is_found() {
             theirs.back[1].store(GRANULE as u64, Relaxed);
             reader.publish(&theirs.back[0]);
         });
-        write_all(&ours, SCRIPT);
+        write_all(&ours, SCRIPT, Packs::Never);
         reader.join().expect("the reader is done");
     });
 }

@@ -25,7 +25,7 @@ impl Shm {
             };
             let outcome = match replies.take(requests, done >= LAGGING, &mut deliver) {
                 Ok(Taken::Nothing) => break,
-                Ok(Taken::Small) => Ok(()),
+                Ok(Taken::End | Taken::Small) => Ok(()),
                 Ok(Taken::Large(frame)) if frame.kind == Kind::Control => Err(Broken),
                 Ok(Taken::Large(frame)) => replies.take_large(requests, frame, segment, deliver),
                 Err(broken) => Err(broken),
@@ -80,6 +80,7 @@ impl Shm {
                             answer(sink, frame, args, payload, replies, context, bare);
                         };
                         match requests.take(header, done >= LAGGING, deliver) {
+                            Ok(Taken::End) => continue,
                             Ok(Taken::Nothing | Taken::Small) => Ok(()),
                             Ok(Taken::Large(frame)) => {
                                 // A closure of its own: shared with the one above, neither would be compiled in
@@ -119,7 +120,7 @@ impl Shm {
             self.watched[peer] = [NOWHERE; 2];
             return 0;
         }
-        if arrived(&self.cells, self.watched[peer][0]) {
+        if arrived(&self.words, self.watched[peer][0]) {
             let (count, outcome) = self.take_replies(peer, budget.min(QUANTUM), sink);
             done += count;
             if let Err(Broken) = outcome {
@@ -127,7 +128,7 @@ impl Shm {
             }
             self.watched[peer][0] = self.asking[peer].replies.watch();
         }
-        if arrived(&self.cells, self.watched[peer][1]) && done < budget && !self.asking[peer].broken {
+        if arrived(&self.words, self.watched[peer][1]) && done < budget && !self.asking[peer].broken {
             let (count, outcome) = self.take_requests(peer, (budget - done).min(QUANTUM), sink);
             done += count;
             if let Err(Broken) = outcome {
@@ -143,7 +144,7 @@ impl Shm {
     pub(super) fn sweep<S: Sink>(&mut self, peers: Range<usize>, budget: usize, sink: &mut S) -> usize {
         let (mut done, mut next) = (0, peers.start);
         while done < budget {
-            let Some(ahead) = first_arrival(&self.cells, &self.watched[next..peers.end]) else {
+            let Some(ahead) = first_arrival(&self.words, &self.watched[next..peers.end]) else {
                 next = peers.end;
                 break;
             };
@@ -159,10 +160,10 @@ impl Shm {
     pub(super) fn may_deliver_of_many(&mut self) -> bool {
         let (start, peers) = (self.first, self.watched.len());
         let end = start + GLANCE;
-        let ahead = first_arrival(&self.cells, &self.watched[start..end.min(peers)]);
+        let ahead = first_arrival(&self.words, &self.watched[start..end.min(peers)]);
         let found = ahead.map(|ahead| start + ahead).or_else(|| {
             let wrapped = end.checked_sub(peers)?;
-            first_arrival(&self.cells, &self.watched[..wrapped])
+            first_arrival(&self.words, &self.watched[..wrapped])
         });
         (self.first, self.found) = (found.unwrap_or(end % peers), found.is_some());
         self.found
@@ -171,8 +172,8 @@ impl Shm {
 
 /// The first peer from which something has arrived.
 #[inline(always)]
-pub(super) fn first_arrival(cells: &[Cell], watched: &[[u64; 2]]) -> Option<usize> {
-    watched.iter().position(|[reply, request]| arrived(cells, *reply) | arrived(cells, *request))
+pub(super) fn first_arrival(words: &[AtomicU64], watched: &[[u64; 2]]) -> Option<usize> {
+    watched.iter().position(|[reply, request]| arrived(words, *reply) | arrived(words, *request))
 }
 
 /// Hands a request to the sink together with its way back.

@@ -12,7 +12,7 @@ mod tests;
 use super::*;
 use crate::JobConfig;
 use crate::layout::{Layout, back, header};
-use crate::ring::CELL_WORDS;
+use crate::ring::{CELL_WORDS, Cell, OPEN};
 use crate::sync::AtomicU64;
 use am_core::transport::{Body, PayloadWriter, Slot};
 
@@ -206,7 +206,9 @@ impl Memory {
         let index = match random.below(12) {
             0 => requests,
             1 => replies,
-            2 | 3 => return (requests & !7, true),
+            2 => return (requests & !7, true),
+            // Where a cell of several frames may have its next one.
+            3 => return (requests, true),
             4 | 5 => return (replies & !7, true),
             6 => from.back / 8 + random.below(back::WORDS as u64) as usize,
             7 => block + random.below(endpoint::WORDS as u64) as usize,
@@ -240,7 +242,7 @@ impl Memory {
                 let lap = old.wrapping_add(random.below(3)) & 0xff;
                 let kind = random.below(6) << 13;
                 let (args, reply) = (random.below(20) << 8, random.below(300) << 44 | random.below(2) << 59);
-                let len = random.below(300) << 24 | random.below(2) << 58;
+                let len = random.below(300) << 24 | random.below(2) << 58 | random.below(2) * OPEN;
                 (random.number() & 0xff << 16) | lap | kind | args | reply | len
             }
             0 => random.number(),
@@ -268,6 +270,10 @@ fn case(random: &mut Random<'_>, reach: Reach) {
     let layout = job.board.layout;
     let words = View::new(&job.mapping, 0, layout.control_bytes() / 8);
     let memory = Memory { words, layout };
+    if random.below(2) == 0 {
+        let all = ranks.iter_mut().flat_map(|rank| &mut rank.asking);
+        all.for_each(|asking| asking.requests.always_pack());
+    }
     let mut detached = [Vec::new(), Vec::new()];
     for _ in 0..random.below(100) {
         let one = random.below(2) as usize;
