@@ -75,8 +75,8 @@ impl LaneRings {
         self.bytes.len() * 8
     }
 
-    /// Fetches the cell a few cells behind the one with this number: at full speed the lines that frames travel in should be on
-    /// their way while earlier frames are handled.
+    /// Fetches the cell a few cells behind the one with this number: at full speed the lines that frames travel
+    /// in should be on their way while earlier frames are handled.
     #[inline]
     fn fetch_ahead(&self, cell: u64, purpose: Use) {
         self.fetch_at(cell + if purpose == Use::Read { READ_AHEAD } else { WRITE_AHEAD }, purpose);
@@ -87,6 +87,14 @@ impl LaneRings {
     fn fetch_at(&self, cell: u64, purpose: Use) {
         let index = cell as usize & (self.cells.len() - 1);
         self.cells.fetch(index * size_of::<Cell>(), purpose);
+    }
+
+    /// Fetches a cell behind one of several frames, at its first.
+    #[inline(always)]
+    fn fetch_packed(&self, reader: &Reader) {
+        if !reader.within() {
+            self.fetch_at(reader.read() + PACKED_AHEAD, Use::Read);
+        }
     }
 
     /// Fetches a line of the byte ring that payloads soon to come will be written to.
@@ -540,23 +548,26 @@ impl RequestIn {
         let Self { rings, reader, .. } = self;
         let Some((words, header)) = reader.peek(&rings.cells) else { return Plain::Nothing };
         let Some((handler, len)) = Frame::decode_plain(header) else { return Plain::Other(header) };
-        if header & OPEN != 0 {
-            if !reader.within() {
-                rings.fetch_at(reader.read() + PACKED_AHEAD, Use::Read);
-            }
-        } else if len > FEW_WORDS {
-            if done >= LAGGING_LONGER {
-                rings.fetch_at(reader.read() + READ_CLOSE, Use::Read);
-            }
-        } else if done >= LAGGING {
-            rings.fetch_ahead(reader.read(), Use::Read);
-        }
         let pairs = len.div_ceil(2);
         let Some(words) = words.get(1..=pairs) else { return Plain::Other(header) };
         if args.refill(len, words.iter().map(|word| word.load(Relaxed))).is_err() {
             return Plain::Other(header);
         }
-        reader.step(header, pairs);
+        // A branch each: where the next frame is then hangs on nothing that has been loaded, if this one is the
+        // last of its cell.
+        if header & OPEN != 0 {
+            rings.fetch_packed(reader);
+            reader.stay(pairs);
+        } else {
+            if len > FEW_WORDS {
+                if done >= LAGGING_LONGER {
+                    rings.fetch_at(reader.read() + READ_CLOSE, Use::Read);
+                }
+            } else if done >= LAGGING {
+                rings.fetch_ahead(reader.read(), Use::Read);
+            }
+            reader.leave();
+        }
         Plain::Taken(handler)
     }
 
@@ -565,17 +576,18 @@ impl RequestIn {
     #[inline(always)]
     pub(crate) fn take_small(&mut self, header: u64, args: &mut Words, done: usize) -> Option<(u8, Payload<'_>)> {
         let (handler, count, len) = Frame::decode_small(header)?;
-        if header & OPEN != 0 {
-            if !self.reader.within() {
-                self.rings.fetch_at(self.reader.read() + PACKED_AHEAD, Use::Read);
-            }
-        } else if done >= LAGGING_LONGER {
-            self.rings.fetch_at(self.reader.read() + READ_CLOSE, Use::Read);
-        }
         let (pairs, all) = (count.div_ceil(2), count.div_ceil(2) + len.div_ceil(8));
         let words = self.reader.first(&self.rings.cells).get(1..=all)?;
         args.refill(count, words[..pairs].iter().map(|word| word.load(Relaxed))).ok()?;
-        self.reader.step(header, all);
+        if header & OPEN != 0 {
+            self.rings.fetch_packed(&self.reader);
+            self.reader.stay(all);
+        } else {
+            if done >= LAGGING_LONGER {
+                self.rings.fetch_at(self.reader.read() + READ_CLOSE, Use::Read);
+            }
+            self.reader.leave();
+        }
         let payload = if len == 0 { Payload::EMPTY } else { Payload::shared(words, 8 * pairs, len) };
         Some((handler, payload))
     }

@@ -13,7 +13,7 @@ use am_core::transport::DEFAULT_REPLY;
 
 /// Changes whenever the meaning of any byte of a job file changes; programs of different versions refuse each
 /// other.
-pub(crate) const VERSION: u64 = 4;
+pub(crate) const VERSION: u64 = 6;
 /// The first word of a job file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"amshmjob");
 /// Space for the header, in bytes.

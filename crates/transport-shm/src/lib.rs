@@ -1,10 +1,11 @@
 //! Active messages between the processes (and threads) of one host, over memory that they share.
 //!
-//! A [`Job`] is a memory file without a name: whoever makes it hands its descriptor to the ranks, which join it as
-//! [`Shm`] transports, and it disappears with the last of them, however they end. Between every two endpoints lie
-//! rings of 64-byte cells, so that a small message costs one cache-line transfer; payloads lie in rings of bytes
-//! and are read in place; Long payloads are copied once, into the destination's segment. A rank that dies is known
-//! to the others at once: each of them has a thread that sleeps until then.
+//! A [`Job`] is a memory file without a name: whoever makes it hands its descriptor to the ranks, which join it
+//! as [`Shm`] transports, and it disappears with the last of them, however they end. Between every two
+//! endpoints lie rings of 64-byte cells, so that a small message costs one cache-line transfer, or a part of
+//! one where a writer is far ahead of its reader; payloads lie in rings of bytes and are read in place; Long
+//! payloads are copied once, into the destination's segment. A rank that dies is known to the others at once:
+//! each of them has a thread that sleeps until then.
 //!
 //! [Order](am_core::Endpoint#order): requests of one endpoint to another are handled as they were sent, and
 //! replies likewise.

@@ -7,13 +7,13 @@
 //! memory fresh from the kernel (all zero) reads as empty. A frame is one cell, or two when its words do not fit
 //! one; the second cell is written first.
 //!
-//! **Packing.** A writer far ahead of its reader puts several frames into a cell, one behind the other, each with a
-//! header of its own. A header with [`OPEN`] says that the next frame may come in the same cell, directly behind this
-//! one. There the writer has put the lap byte of the lap before, which means that nothing has come yet; it replaces
-//! it by a frame's header or, when it goes on with the next cell, by a header of nothing but the lap. So there is
-//! at any time one word in which the next frame will appear, and frames wait for nothing: a cell that is open keeps
-//! its reader from no frame in it. A writer that is not far ahead opens no cell, since its reader would take the
-//! line away while it is still written to.
+//! **Packing.** A writer far ahead of its reader puts several frames into a cell, one behind the other, each
+//! with a header of its own. A header with [`OPEN`] says that the next frame may come in the same cell,
+//! directly behind this one. There the writer has put the lap byte of the lap before, which means that nothing
+//! has come yet; it replaces it by a frame's header or, when it goes on with the next cell, by a header of
+//! nothing but the lap. So there is at any time one word in which the next frame will appear, and frames wait
+//! for nothing: a cell that is open keeps its reader from no frame in it. A writer that is not far ahead opens
+//! no cell, since its reader would take the line away while it is still written to.
 //!
 //! Positions count words, eight for each cell. The way back is one word, the position up to which the reader has
 //! read, stored once per batch and read by the writer only when it has used up what it knew of, and now and then
@@ -192,6 +192,11 @@ impl Writer {
     #[inline(always)]
     pub(crate) fn pack(&mut self, cells: &[Cell], done: &AtomicU64, header: u64, words: &[u64], bytes: &[u8]) {
         let need = 1 + words.len() + bytes.len().div_ceil(8);
+        if 2 * need > WORDS as usize {
+            // It has a cell to itself in any case, and so the reader is not looked at for it.
+            self.close(cells);
+            return self.push(cells, header, words, bytes);
+        }
         if self.tail % WORDS + need as u64 > WORDS || self.tail >= self.packs_to {
             self.look_again(cells, done, need);
             if !self.packs() {
@@ -336,7 +341,19 @@ impl Reader {
     /// Steps over a frame of one cell or less, of which `words` words follow its header.
     #[inline]
     pub(crate) fn step(&mut self, header: u64, words: usize) {
-        self.head = if header & OPEN == 0 { next_cell(self.head) } else { self.head + 1 + words as u64 };
+        if header & OPEN == 0 { self.leave() } else { self.stay(words) }
+    }
+
+    /// Steps over the last frame of a cell.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self) {
+        self.head = next_cell(self.head);
+    }
+
+    /// Steps over a frame in an open cell, of which `words` words follow its header.
+    #[inline(always)]
+    pub(crate) fn stay(&mut self, words: usize) {
+        self.head += 1 + words as u64;
     }
 
     /// Steps over a header that stands for no frame, but for the end of an open cell; whether it is one.
@@ -344,7 +361,7 @@ impl Reader {
     pub(crate) fn step_out(&mut self, header: u64) -> bool {
         let ends = header & !LAP == 0 && self.within();
         if ends {
-            self.head = next_cell(self.head);
+            self.leave();
         }
         ends
     }
@@ -407,6 +424,12 @@ pub(crate) fn newly_given_back(word: &AtomicU64, seen: &mut u64) -> Result<u32, 
 pub(crate) fn arrived(words: &[AtomicU64], watch: u64) -> bool {
     // Relaxed: only a hint; `Reader::peek` looks again.
     words.get((watch >> 8) as usize).is_some_and(|word| (word.load(Relaxed) ^ watch) & LAP != 0)
+}
+
+/// A [`Reader::watch`] word for the header of the cell that it watches a word of.
+#[inline(always)]
+pub(crate) fn whole_cell(watch: u64) -> u64 {
+    watch & !((WORDS - 1) << 8)
 }
 
 /// Positions in a byte ring whose pieces are contiguous: both sides compute them alike from the lengths alone.
@@ -520,8 +543,8 @@ mod tests {
     }
 
     proptest! {
-        /// Frames come out as they went in, over many laps (the lap byte wraps too), whatever the interleaving, and
-        /// whether they are packed or not. Old words of a cell are never taken for a frame.
+        /// Frames come out as they went in, over many laps (the lap byte wraps too), whatever the interleaving,
+        /// and whether they are packed or not. Old words of a cell are never taken for a frame.
         #[test]
         fn frames_survive(
             steps in prop::collection::vec((any::<bool>(), 0usize..=14, 0usize..=20, any::<bool>()), 1..4000),

@@ -85,10 +85,10 @@ pub struct Shm {
     asking: Vec<Asking>,
     answering: Vec<Answering>,
     segments: Segments,
-    /// All words of the job's file but segments, and for each peer where in them the next reply and the next request will appear: a
-    /// poll looks at nothing else where nothing has arrived. A lane is not watched before it can have been written
-    /// to: for replies, before this endpoint has sent to the peer; for requests, before the peer has said that it
-    /// sends.
+    /// All words of the job's file but segments, and for each peer where in them the next reply and the next
+    /// request will appear: a poll looks at nothing else where nothing has arrived. A lane is not watched
+    /// before it can have been written to: for replies, before this endpoint has sent to the peer; for
+    /// requests, before the peer has said that it sends.
     words: View<AtomicU64>,
     watched: Vec<[u64; 2]>,
     /// The peers that have a lane which is watched, or had one, in the order in which they got it: whoever is

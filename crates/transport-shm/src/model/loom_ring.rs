@@ -72,9 +72,12 @@ impl Item {
         (self.0 as u64) << 8 | u64::from(self.1) << 16
     }
 
-    /// The words of frame number `index`.
+    /// The words of frame number `index`. Their lowest bytes are laps of these scripts, so that an old word looks
+    /// like a header.
     fn words(self, index: usize) -> Vec<u64> {
-        (0..self.0).map(|word| 100 * (index as u64 + 1) + word as u64).collect()
+        (0..self.0)
+            .map(|word| (index as u64 + 1) << 16 | (word as u64) << 12 | 1 + (index + word) as u64 % 3)
+            .collect()
     }
 }
 
@@ -223,6 +226,15 @@ const MIXED: &[Item] = &[Item(1, false), Item(1, true), Item(2, false), Item(8, 
 #[test]
 fn packed_frames_go_round_two_cells() {
     check(packed(2, 1, PACKED, 1, Packs::Always));
+}
+
+/// In its second lap the first cell has short frames, behind which old words look like headers of that lap.
+const STALE: &[Item] =
+    &[Item(3, false), Item(3, false), Item(3, false), Item(3, false), Item(1, false), Item(1, false)];
+
+#[test]
+fn old_words_behind_packed_frames_are_no_frames() {
+    check(packed(2, 1, STALE, 1, Packs::Always));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What has arrived: the lanes of the peers in turn, each frame handed to the sink.
 
 use super::*;
+use crate::ring;
 
 impl Shm {
     /// Hands arrived replies of one peer to the sink; how many, and whether the peer broke the protocol then.
@@ -129,6 +130,9 @@ impl Shm {
             self.watched[peer][0] = self.asking[peer].replies.watch();
         }
         if arrived(&self.words, self.watched[peer][1]) && done < budget && !self.asking[peer].broken {
+            // Should a handler unwind, the next poll has to find what is there: the header of this cell has
+            // changed for good, while the word that was watched may by then hold anything.
+            self.watched[peer][1] = ring::whole_cell(self.watched[peer][1]);
             let (count, outcome) = self.take_requests(peer, (budget - done).min(QUANTUM), sink);
             done += count;
             if let Err(Broken) = outcome {

@@ -12,7 +12,7 @@ mod tests;
 use super::*;
 use crate::JobConfig;
 use crate::layout::{Layout, back, header};
-use crate::ring::{CELL_WORDS, Cell, OPEN};
+use crate::ring::{CELL_WORDS, Cell};
 use crate::sync::AtomicU64;
 use am_core::transport::{Body, PayloadWriter, Slot};
 
@@ -242,7 +242,7 @@ impl Memory {
                 let lap = old.wrapping_add(random.below(3)) & 0xff;
                 let kind = random.below(6) << 13;
                 let (args, reply) = (random.below(20) << 8, random.below(300) << 44 | random.below(2) << 59);
-                let len = random.below(300) << 24 | random.below(2) << 58 | random.below(2) * OPEN;
+                let len = random.below(300) << 24 | random.below(2) << 58 | random.below(2) << 60;
                 (random.number() & 0xff << 16) | lap | kind | args | reply | len
             }
             0 => random.number(),

@@ -260,7 +260,9 @@ mod tests {
         /// places or kept by an empty queue.
         #[test]
         fn queues_hold_their_own_bytes(
-            steps in prop::collection::vec((0usize..2, 0u8..8, 0u64..5000, prop_oneof![0usize..90, 0usize..5000]), 1..80)
+            steps in prop::collection::vec(
+                (0usize..2, 0u8..8, 0u64..5000, prop_oneof![0usize..90, 0usize..5000]), 1..80
+            )
         ) {
             let (mut pool, mut fifos) = (Pool::default(), <[Fifo; 2]>::default());
             let mut models = <[Model; 2]>::default();

@@ -58,7 +58,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether all of its messages have a payload of many packets of EXTOLL's conduit, however many ranks there are.
+    /// Whether all of its messages have a payload of many packets of EXTOLL's conduit, however many ranks there
+    /// are.
     pub(super) fn sends_many_packets(self) -> bool {
         matches!(self, Self::Knomial | Self::Ring)
     }

@@ -98,3 +98,43 @@ fn frames_are_found_after_a_handler_panicked() {
     assert_eq!(send(3), 3);
     assert_eq!((receiver.poll(100, &mut sink), sink.0), (3, 7));
 }
+
+/// The same where frames share cells: the ring goes round while one poll hands frames on, and the word that was
+/// watched before it, in the middle of a cell, then holds an argument that looks as if nothing had come.
+#[test]
+fn packed_frames_are_found_after_a_handler_panicked() {
+    struct Sending<'a>(usize, &'a mut Shm, Words);
+    impl Sink for Sending<'_> {
+        fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
+            self.0 += 1;
+            while self.1.short(Peer(0), RequestHeader::new(0, ReplyBound::None), &self.2).is_ok() {}
+            assert_ne!(self.0, 12, "a handler panics");
+        }
+        fn reply(&mut self, _: Arrival<'_>) {}
+        fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+    }
+    let job = Job::create(&JobConfig::smallest(2)).expect("memory is there");
+    let (mut receiver, mut sender) = (job.join(0).expect("it is free"), job.join(1).expect("it is free"));
+    sender.asking[0].requests.always_pack();
+    let head = RequestHeader::new(0, ReplyBound::None);
+    let zeros = Words::from_pairs(4, [0, 0].into_iter()).expect("four words");
+    sender.short(Peer(0), head, &Words::EMPTY).expect("there is room");
+    assert_eq!(receiver.poll(100, &mut Ignored(0)), 1);
+    sender.short(Peer(0), head, &zeros).expect("there is room");
+    let mut sink = Sending(0, &mut sender, zeros);
+    assert!(catch_unwind(AssertUnwindSafe(|| receiver.poll(100, &mut sink))).is_err());
+    assert!(receiver.answering[1].requests.ready());
+    let mut rest = Ignored(0);
+    assert!(receiver.poll(100, &mut rest) > 0 && rest.0 > 0, "what is there is found");
+}
+
+/// Counts requests.
+struct Ignored(usize);
+
+impl Sink for Ignored {
+    fn request(&mut self, _: Arrival<'_>, _: &mut dyn ReplyPath) {
+        self.0 += 1;
+    }
+    fn reply(&mut self, _: Arrival<'_>) {}
+    fn control(&mut self, _: Peer, _: &Words, _: Payload<'_>) {}
+}
