@@ -257,7 +257,8 @@ fn a_layer_has_all_that_a_lost_rank_sent() {
         endpoint.poll_through().unwrap();
         endpoint.serve_through();
         assert_eq!(*endpoint.state(), SENT);
-        // The program hears of the loss all the same, once it is counted, which may be after the status has changed.
+        // The program hears of the loss all the same, once it is counted, which may be after the status has
+        // changed.
         let told = loop {
             match endpoint.poll() {
                 Ok(_) => thread::yield_now(),
