@@ -204,14 +204,15 @@ impl Writer {
             }
         }
         let at = (self.tail % WORDS) as usize;
-        let (target, lap) = (cell(cells, self.tail), lap(self.tail, self.log));
+        let target = cell(cells, self.tail);
         fill(&target.0[at + 1..], words, bytes);
         let open = at + 2 * need <= WORDS as usize;
         if open {
-            target.0[at + need].store(lap.wrapping_sub(1) & LAP, Relaxed);
+            target.0[at + need].store(before(self.tail, self.log), Relaxed);
         }
         // Release: as in `push`, and the word behind this frame, where the next one will appear, comes first.
-        target.0[at].store(header | lap | if open { OPEN } else { 0 }, Release);
+        let header = header | lap(self.tail, self.log) | if open { OPEN } else { 0 };
+        target.0[at].store(header, Release);
         self.tail = if open { self.tail + need as u64 } else { next_cell(self.tail) };
     }
 

@@ -17,6 +17,15 @@ pub(super) fn cells(count: usize) -> View<Cell> {
     View::of((0..count).map(|_| Cell(std::array::from_fn(|_| AtomicU64::new(0)))))
 }
 
+/// A thread that writes one frame and wakes whoever sleeps.
+fn sender(parking: &Arc<Parking>, ring: &View<Cell>, fenced: bool) -> thread::JoinHandle<()> {
+    let (parking, ring) = (Arc::clone(parking), ring.clone());
+    thread::spawn(move || {
+        Writer::new(&ring).push(&ring, 0x100, &[], &[]);
+        parking.notify(fenced);
+    })
+}
+
 /// Sleeps until `work` is there.
 fn wait(parking: &Parking, fenced: bool, work: impl Fn() -> bool) {
     while !work() {
@@ -41,11 +50,7 @@ fn wait_in_loop(ear: &mut Ear, parking: &Parking, fenced: bool, mut calls: usize
 fn frames_to_loop(calls: usize, fenced: bool) -> impl Fn() + Send + Sync {
     move || {
         let (parking, ring) = (parking(), cells(2));
-        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
-        let sender = thread::spawn(move || {
-            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
-            theirs.notify(fenced);
-        });
+        let sender = sender(&parking, &ring, fenced);
         let mut ear = Ear::new().expect("the model can sleep");
         wait_in_loop(&mut ear, &parking, fenced, calls, || Reader::new(&ring).peek(&ring).is_some());
         sender.join().expect("the sender is done");
@@ -82,16 +87,7 @@ fn frames(senders: usize, fenced: bool) -> impl Fn() + Send + Sync {
     move || {
         let parking = parking();
         let rings: Vec<View<Cell>> = (0..senders).map(|_| cells(2)).collect();
-        let threads: Vec<_> = rings
-            .iter()
-            .map(|ring| {
-                let (ring, parking) = (ring.clone(), Arc::clone(&parking));
-                thread::spawn(move || {
-                    Writer::new(&ring).push(&ring, 0x100, &[], &[]);
-                    parking.notify(fenced);
-                })
-            })
-            .collect();
+        let threads: Vec<_> = rings.iter().map(|ring| sender(&parking, ring, fenced)).collect();
         for ring in &rings {
             wait(&parking, fenced, || Reader::new(ring).peek(ring).is_some());
         }
@@ -174,11 +170,7 @@ fn an_event_loop_and_waits_take_turns() {
 fn an_early_last_look_of_an_event_loop_is_found() {
     fails("deadlock", || {
         let (parking, ring) = (parking(), cells(2));
-        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
-        let sender = thread::spawn(move || {
-            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
-            theirs.notify(false);
-        });
+        let sender = sender(&parking, &ring, false);
         let mut ear = Ear::new().expect("the model can sleep");
         while Reader::new(&ring).peek(&ring).is_none() {
             if ear.listen(&parking, false, LONGEST, || false).expect("the model can sleep") == Heard::NothingYet {
@@ -216,11 +208,7 @@ fn missing_fences_are_found() {
 fn a_last_look_before_the_announcement_is_found() {
     fails("deadlock", || {
         let (parking, ring) = (parking(), cells(2));
-        let (theirs, sending) = (Arc::clone(&parking), ring.clone());
-        let sender = thread::spawn(move || {
-            Writer::new(&sending).push(&sending, 0x100, &[], &[]);
-            theirs.notify(false);
-        });
+        let sender = sender(&parking, &ring, false);
         while Reader::new(&ring).peek(&ring).is_none() {
             parking.park(false, LONGEST, || false);
         }
