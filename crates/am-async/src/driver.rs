@@ -179,9 +179,15 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> Driver<T, S, W> {
     /// where io_uring is permitted): no thread stands between a rank that sleeps and the one that wakes it.
     /// Without this, and for other transports, the transport calls the task's waker from a thread of its own.
     ///
+    /// The descriptor belongs to the runtime of the first sleep: a driver that goes on in another runtime while
+    /// the first is not driven is woken once a second only. After a fork, a child that drops the driver or its
+    /// runtime takes the descriptor out of the parent's `epoll`, with the same effect there: fork before, or
+    /// execute a program at once. In a runtime of several threads the kernel reports through the thread that
+    /// slept first, which has to be scheduled for that.
+    ///
     /// # Panics
-    /// The driver, at its first sleep, unless it is polled in a task of a tokio runtime with input and output
-    /// (`enable_io`, `enable_all` or `#[tokio::main]`).
+    /// The driver, at its first sleep and only where there is a descriptor, unless it is polled in a task of a
+    /// tokio runtime with input and output (`enable_io`, `enable_all` or `#[tokio::main]`).
     #[cfg(feature = "tokio")]
     pub fn on_tokio(mut self) -> Self {
         self.ears = Some(Ears::default());

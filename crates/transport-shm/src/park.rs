@@ -5,8 +5,10 @@
 //! of their own: either the sleeper's last look finds the work, or the sender's look finds the word set. Checked
 //! with loom, where the fence of everyone is one fence on each side.
 //!
-//! The word lies in memory that every rank can write. A faulty one could clear it and so keep a sleeper from being
-//! woken, which is why no sleep is longer than the endpoint says, [`LONGEST`] unless a program says otherwise.
+//! The word lies in memory that every rank can write. A faulty one could clear it and so keep a sleeper from
+//! being woken, which is why no sleep is longer than the endpoint says, [`LONGEST`] unless a program says
+//! otherwise. The kernel's sleep for an event loop has no such end: there whoever drives the loop looks by
+//! itself after that time.
 
 #[cfg(am_loom)]
 use crate::model::{View, sys};

@@ -221,8 +221,10 @@ impl Team {
     fn copies_cheaply<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>) -> bool {
         let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         let (most, known) = (engine.tuning.lent_cost, engine.lent_cost);
-        if most == u32::MAX {
-            return true;
+        match most {
+            0 => return false,
+            u32::MAX => return true,
+            _ => {}
         }
         let cost = known.unwrap_or_else(|| {
             let cost = lent_cost::measure(endpoint);
