@@ -77,13 +77,13 @@ impl Transport for Reading<'_> {
     }
 
     fn read_lent(&mut self, of: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault> {
-        if let Some(slow) = self.slow.as_mut().filter(|_| of.0 == self.me) {
-            *slow += 1;
-            return Ok(());
-        }
         if let Some(fault) = (self.fault)(self.me, of.0, at) {
             self.memory.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(fault);
+        }
+        if let Some(slow) = self.slow.as_mut().filter(|_| of.0 == self.me) {
+            *slow += 1;
+            return Ok(());
         }
         let memory = self.memory.lent.lock().unwrap();
         let bytes = memory.get(&(of.0, lent.address)).ok_or(LentFault::NoMemory)?;
@@ -183,6 +183,24 @@ fn slow_copies_are_not_lent_for() {
     assert_eq!(reads(true, Tuning::default().lent_cost), 0);
     assert_eq!(reads(true, u32::MAX), 8 * (6 + 2));
     assert_eq!(reads(false, 0), 8 * (6 + 6 + 2), "members that share processors do not ask");
+}
+
+/// Members lend until they know what the system's copies cost, and find that out at a later call if the first one
+/// fails, but not for ever.
+#[test]
+fn failed_measurements_are_made_again() {
+    let measured = |failures: u32| {
+        let failed = [(); 3].map(|()| AtomicU32::new(0));
+        let fault = move |me: u32, of: u32, _: u64| {
+            let fails = me == of && failed[me as usize].fetch_add(1, Ordering::Relaxed) < failures;
+            fails.then_some(LentFault::Refused)
+        };
+        play_on((true, tuned(false, true), Some(0)), 3, &fault, all_forms)
+    };
+    assert_eq!(measured(0), [0, 0]);
+    // All lend twice: member 1 in both allgathers of the first length, the others in the first of two lengths.
+    assert_eq!(measured(2), [6 + 2 + 4, 3 * 2]);
+    assert_eq!(measured(u32::MAX), [8 * (6 + 2), 3 * 3], "three measurements of each");
 }
 
 #[test]

@@ -11,8 +11,35 @@ const BYTES: usize = 256 << 10;
 /// Copies of each kind, the fastest of which counts: the first one meets new pages.
 const TRIES: usize = 4;
 
+/// Measurements that fail before no more are made: a system that refuses will go on, and each costs a call.
+const FAILURES: u8 = 3;
+
+/// What is known of the cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LentCost {
+    percent: Option<u32>,
+    failures: u8,
+}
+
+impl LentCost {
+    /// In percent of a copy within the process, once it has been measured.
+    pub(super) fn percent(self) -> Option<u32> {
+        self.percent
+    }
+
+    /// Whether another measurement is worth its while.
+    pub(super) fn is_open(self) -> bool {
+        self.percent.is_none() && self.failures < FAILURES
+    }
+
+    /// The same after a measurement.
+    pub(super) fn after(self, measured: Option<u32>) -> Self {
+        Self { percent: measured, failures: self.failures + u8::from(measured.is_none()) }
+    }
+}
+
 /// How long the system takes for a copy out of this process, in percent of what the process takes; `None` where it
-/// makes none. Takes some 0.2 ms; allocates.
+/// makes none, or none now. Takes some 0.2 ms; allocates.
 pub(super) fn measure<T: Transport, S>(endpoint: &mut Endpoint<T, S>) -> Option<u32> {
     let (source, mut target) = (vec![1; BYTES], vec![0; BYTES]);
     let mut lender = Lender::new(1);

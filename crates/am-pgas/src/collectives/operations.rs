@@ -217,7 +217,8 @@ impl Team {
         endpoint.layer_unscheduled::<Collectives>().engine_mut().lend(bytes)
     }
 
-    /// Whether a copy by the system takes no longer than [`Tuning::lent_cost`] says, measured at the first call.
+    /// Whether a copy by the system takes no longer than [`Tuning::lent_cost`] says, measured at the first call, or at the
+    /// next ones if that fails.
     fn copies_cheaply<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>) -> bool {
         let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         let (most, known) = (engine.tuning.lent_cost, engine.lent_cost);
@@ -226,12 +227,13 @@ impl Team {
             u32::MAX => return true,
             _ => {}
         }
-        let cost = known.unwrap_or_else(|| {
-            let cost = lent_cost::measure(endpoint);
-            endpoint.layer_unscheduled::<Collectives>().engine_mut().lent_cost = Some(cost);
-            cost
-        });
-        cost.is_none_or(|cost| cost <= most)
+        let mut cost = known;
+        if known.is_open() {
+            cost = known.after(lent_cost::measure(endpoint));
+            endpoint.layer_unscheduled::<Collectives>().engine_mut().lent_cost = cost;
+        }
+        // Where it could not be measured, members that cannot read ask for blocks.
+        cost.percent().is_none_or(|percent| percent <= most)
     }
 
     /// Does a small operation through shared memory whose result takes the place of what this member gives.

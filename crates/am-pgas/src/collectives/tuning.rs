@@ -183,8 +183,9 @@ pub struct Tuning {
     /// time count half; 0 for always blocks, `u32::MAX` for never.
     ///
     /// Each endpoint measures it at its first such operation: four copies of each kind of 256 KiB, of which the
-    /// fastest count, some 0.2 ms. Each member chooses for what it gives by itself; the others read what its line
-    /// tells.
+    /// fastest count, some 0.2 ms. If the system refuses, it tries again at the next two, and lends until it
+    /// knows, since who cannot read asks for blocks. Each member chooses for what it gives by itself; the others
+    /// read what its line tells.
     pub lent_cost: u32,
     /// For broadcast.
     pub broadcast: Vec<Row<Broadcast>>,

@@ -420,7 +420,13 @@ impl Engine {
                 at += 1;
             }
             match (stepped, place) {
-                (Err(failure), _) => return self.fail(index, failure),
+                (Err(failure), _) => {
+                    // The others may wait for what it has published or filled.
+                    if std::mem::take(&mut context.wakes_others) {
+                        context.wake_others(post);
+                    }
+                    return self.fail(index, failure);
+                }
                 (_, Some(place)) if ended => self.end(index, place as usize, Ok(())),
                 _ => {}
             }
@@ -463,10 +469,13 @@ impl Engine {
         direct.compare(context, lines)?;
         if passes && !instance.lent {
             let mut buffers = Buffers::All(instance.all_mut());
-            if direct.pass(context, lines, &mut buffers, post)? {
+            let passed = direct.pass(context, lines, &mut buffers, post);
+            // A part that fails may have filled blocks before.
+            if passed != Ok(false) {
                 context.wakes_others = true;
                 self.went = self.went.wrapping_add(1);
             }
+            passed?;
         }
         let passed = direct.has_passed(me, size, lines);
         // The next to give may wait for this member to have passed.

@@ -48,6 +48,7 @@ pub(crate) use lines::Offer;
 pub(crate) use quick::{Looks, Quick};
 
 use super::error::{Call, CallWords, CollectiveError, Failure, FailureWords};
+use super::lent_cost::LentCost;
 use super::operator::Fold;
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
@@ -194,8 +195,8 @@ pub(crate) struct Engine {
     combines: Combines,
     /// Lends what the caller of a blocking operation gives, of which there is one at a time.
     lender: Lender,
-    /// What [`measure`](super::lent_cost::measure) found, once it was asked.
-    pub(super) lent_cost: Option<Option<u32>>,
+    /// What copies by the system cost, as far as that is known.
+    pub(super) lent_cost: LentCost,
     /// Small operations that ended at once, since a poll.
     at_once: u32,
 }
@@ -232,7 +233,7 @@ impl Engine {
             went: 0,
             combines: Combines::default(),
             lender: Lender::new(1),
-            lent_cost: None,
+            lent_cost: LentCost::default(),
             at_once: 0,
         }
     }

@@ -220,13 +220,19 @@ impl Direct {
     ) -> Result<(), Failure> {
         let (me, size) = (context.members.me as usize, context.members.ranks.len());
         // The others are woken for the first part, and once for those behind it.
-        let (mut woken, mut moved) = (false, false);
+        let (mut woken, mut moved, mut outcome) = (false, false, Ok(()));
         'parts: for _ in 0..PARTS {
-            if self.pass(context, lines, buffers, post)? {
-                if std::mem::replace(&mut woken, true) {
-                    moved = true;
-                } else {
+            match self.pass(context, lines, buffers, post) {
+                Ok(false) => {}
+                Ok(true) if woken => moved = true,
+                Ok(true) => {
+                    woken = true;
                     context.wake_others(post);
+                }
+                // The others may wait for what passed before it failed, blocks of the same part among it.
+                Err(failure) => {
+                    (moved, outcome) = (true, Err(failure));
+                    break;
                 }
             }
             let mut left = looks;
@@ -241,7 +247,7 @@ impl Direct {
         if moved {
             context.wake_others(post);
         }
-        Ok(())
+        outcome
     }
 
     /// Goes on to the next giver, or the next round.
@@ -323,5 +329,83 @@ impl Engine {
             }
             self.abandon(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectives::call;
+    use crate::collectives::engine::context::Members;
+    use crate::collectives::engine::direct::Way;
+    use crate::collectives::engine::lines::Auxiliary;
+    use am_core::loopback::segment;
+    use am_core::transport::LentFault;
+    use am_core::{Address, Arguments, Rank, Request, SendError};
+    use std::sync::Arc;
+
+    const SIZE: usize = 4;
+    const COUNT: usize = 1 << 10;
+
+    /// Counts how often each member is woken.
+    #[derive(Default)]
+    struct Bells([u32; SIZE]);
+
+    impl Post for Bells {
+        fn send<A: Arguments>(&mut self, _: Address, _: Request<A>, _: A, _: &[u8]) -> Result<(), SendError> {
+            unreachable!("what passes through shared memory sends nothing")
+        }
+
+        fn largest(&self, _: Address, _: usize) -> u64 {
+            0
+        }
+
+        fn wake_peer(&mut self, member: Address) {
+            self.0[member.rank.0 as usize] += 1;
+        }
+
+        fn give_way(&mut self) {}
+
+        fn is_fork(&self, _: Address) -> bool {
+            false
+        }
+
+        fn read_lent(&mut self, _: Address, _: &Lent, _: u64, _: &mut [u8]) -> Result<(), LentFault> {
+            Err(LentFault::NoMemory)
+        }
+    }
+
+    /// Member 0 takes part in an allgather in which member `odd` has called another operation; how often it wakes
+    /// each of the others.
+    fn woken_before_failing(odd: usize) -> [u32; SIZE] {
+        let memory = [(); SIZE].map(|()| segment(1 << 20).erase());
+        let offer = Auxiliary::default().offer(1 << 20);
+        let open = |me| Lines::open(0, me, &[offer; SIZE], |member| Some(memory[member].clone())).unwrap();
+        let (allgather, len) = (call::<u64>(Operation::Allgather, COUNT, None), 8 * COUNT);
+        for member in 1..SIZE {
+            let (mut lines, other) = (open(member), call::<u64>(Operation::Alltoall, COUNT, None));
+            let (first, _) = lines.begin_rounds(len);
+            lines.publish(0, if member == odd { other } else { allgather }, &[]);
+            lines.fill(first, &vec![member as u8; len]);
+        }
+        let members = Members::new(0, 0, (0..SIZE as u32).map(Rank).collect(), 0, 0);
+        let (context, mut lines) = (Context::new(Arc::new(members), None), open(0));
+        let mut direct = Direct::new(0, allgather, 0, Way::Blocks, &mut lines);
+        let (own, mut all, mut bells) = (vec![7; len], vec![0; SIZE * len], Bells::default());
+        let mut buffers = Buffers::Apart { own: &own, all: &mut all };
+        let failed = direct.pass_on(&context, &lines, &mut buffers, 0, &mut bells);
+        assert!(
+            matches!(failed, Err(Failure::Mismatch { second, .. }) if second == Rank(odd as u32)),
+            "{failed:?}"
+        );
+        assert!(open(1).is_filled(0, 0), "what member 0 gives is there");
+        bells.0
+    }
+
+    #[test]
+    fn parts_that_fail_wake_the_others() {
+        // For its own block, though the same part fails; then for the first part and those behind it.
+        assert_eq!(woken_before_failing(1), [0, 1, 1, 1]);
+        assert_eq!(woken_before_failing(3), [0, 2, 2, 2]);
     }
 }
