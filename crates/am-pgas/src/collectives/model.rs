@@ -2,7 +2,7 @@
 
 use super::algorithms::gather::Counts;
 use super::algorithms::{allreduce, alltoall, broadcast, dissemination, gather, reduce, scan};
-use super::schedule::{Local, LogGp, Part, Schedule, Side, cost};
+use super::schedule::{Local, LogGp, PLogP, Part, Schedule, Side, cost, cost_by_size};
 use am_core::Span;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -346,14 +346,7 @@ proptest! {
 #[test]
 fn costs_are_those_of_the_model() {
     let micros = Span::from_micros;
-    let model = LogGp {
-        latency: micros(5),
-        overhead: micros(1),
-        gap: Span::ZERO,
-        per_byte: 0.0,
-        busy_per_byte: 0.0,
-        compute: 0.0,
-    };
+    let model = LogGp { latency: micros(5), overhead: micros(1), gap: Span::ZERO, per_byte: 0.0, compute: 0.0 };
     // One message takes latency and two overheads.
     for (size, rounds) in [(1, 0), (2, 1), (8, 3), (64, 6)] {
         // The child that is reached last hears of its parent after a message for each round.
@@ -364,22 +357,19 @@ fn costs_are_those_of_the_model() {
         let schedules = all(size, |me| dissemination(me, size, 0));
         assert_eq!(cost(&schedules, 8, &model), Some(micros(7 * rounds)), "{size} members");
     }
-    let bandwidth = LogGp {
-        latency: Span::ZERO,
-        overhead: Span::ZERO,
-        gap: Span::ZERO,
-        per_byte: 1.0,
-        busy_per_byte: 0.0,
-        compute: 0.0,
-    };
+    let bandwidth =
+        LogGp { latency: Span::ZERO, overhead: Span::ZERO, gap: Span::ZERO, per_byte: 1.0, compute: 0.0 };
     // A ring moves 2 m (n - 1) / n bytes, less one byte for each message.
     let schedules = all(4, |me| allreduce::ring(me, 4, 4096));
     assert_eq!(cost(&schedules, 1, &bandwidth), Some(Span(6 * 1023)));
     // Where processors handle the bytes, a member sends its own before it takes those of its neighbour.
-    let by_processors = LogGp { busy_per_byte: 0.5, ..bandwidth };
-    assert_eq!(cost(&schedules, 1, &by_processors), Some(Span(6 * (512 + 1023))));
+    let by_processors = |bytes: usize| {
+        let of = |picos: usize| Span(picos as u64);
+        PLogP { send: of(bytes / 2), receive: of(bytes), one_way: of(bytes) }
+    };
+    assert_eq!(cost_by_size(&schedules, 1, by_processors), Some(Span(6 * (512 + 1024))));
     let pair = all(2, |me| broadcast::linear(me, 2, 0, 1024));
-    assert_eq!(cost(&pair, 1, &by_processors), Some(Span(1023)), "nobody takes anything else meanwhile");
+    assert_eq!(cost_by_size(&pair, 1, by_processors), Some(Span(1024)), "nobody takes anything else meanwhile");
     // A member that waits for a message that nobody sends.
     let alone = [broadcast::tree(1, 2, 0, 1, 2), broadcast::tree(1, 2, 0, 1, 2)];
     assert_eq!(cost(&alone, 8, &model), None);

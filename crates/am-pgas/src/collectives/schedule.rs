@@ -304,8 +304,7 @@ impl Builder {
     }
 }
 
-/// The parameters of the LogGP model (Alexandrov, Ionescu, Schauser and Scheiman, SPAA 1995), and the one that
-/// LogGOPS (Hoefler, Schneider and Lumsdaine, HPDC 2010) adds for processors that handle each part of a message.
+/// The parameters of the LogGP model (Alexandrov, Ionescu, Schauser and Scheiman, SPAA 1995).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogGp {
     /// Latency of a message on its way.
@@ -316,12 +315,21 @@ pub struct LogGp {
     pub gap: Span,
     /// Picoseconds for each byte of a message but the first.
     pub per_byte: f64,
-    /// Picoseconds that a sender is busy with each byte where processors handle the parts of a message themselves:
-    /// the next message waits for that instead of for [`per_byte`](Self::per_byte), for which the receiver is busy
-    /// (O of LogGOPS, at either end). 0 where the network moves the bytes, as in LogGP.
-    pub busy_per_byte: f64,
     /// Picoseconds that a processor takes to copy or combine a byte.
     pub compute: f64,
+}
+
+/// What messages of one size cost: the parameters of PLogP (Kielmann, Bal and Verstoep, IPDPS workshops 2000), for
+/// networks where that does not grow evenly with the size, as where messages fall into packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PLogP {
+    /// From one message that a processor sends to the next: the gap, or the time to hand a message over if that
+    /// is longer.
+    pub send: Span,
+    /// Time that a processor takes to receive a message that has come.
+    pub receive: Span,
+    /// From the beginning of sending to the end of receiving, with a receiver that waits: half of a round trip.
+    pub one_way: Span,
 }
 
 /// When the last member has finished, if all begin together: the cost of an operation under LogGP, without
@@ -330,12 +338,27 @@ pub struct LogGp {
 ///
 /// `None` if the schedules wait for each other in vain.
 pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Span> {
-    let bytes = |part: Part| (part.len * element) as f64;
-    let transfer = |part: Part| ((bytes(part) - 1.0).max(0.0) * model.per_byte) as u64;
-    let (by_processors, busy) =
-        (model.busy_per_byte > 0.0, |part: Part| (bytes(part) * model.busy_per_byte) as u64);
-    let work = |part: Part| (bytes(part) * model.compute) as u64;
     let (latency, overhead, gap) = (model.latency.picos(), model.overhead.picos(), model.gap.picos());
+    let of_size = |bytes: usize| {
+        let transfer = (bytes.saturating_sub(1) as f64 * model.per_byte) as u64;
+        PLogP {
+            send: Span(overhead.max(gap).max(transfer)),
+            receive: model.overhead,
+            one_way: Span(2 * overhead + transfer + latency),
+        }
+    };
+    play(schedules, element, model.compute, of_size)
+}
+
+/// As [`cost`], under PLogP: `model` says what messages of a size in bytes cost. Copies and combinations cost
+/// nothing.
+pub fn cost_by_size(schedules: &[Schedule], element: usize, model: impl Fn(usize) -> PLogP) -> Option<Span> {
+    play(schedules, element, 0.0, model)
+}
+
+fn play(schedules: &[Schedule], element: usize, compute: f64, model: impl Fn(usize) -> PLogP) -> Option<Span> {
+    let model = |part: Part| model(part.len * element);
+    let work = |part: Part| ((part.len * element) as f64 * compute) as u64;
     let mut clocks = vec![0; schedules.len()];
     let mut next = vec![0; schedules.len()];
     let mut sent = vec![false; schedules.len()];
@@ -347,10 +370,9 @@ pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Spa
                 let round = schedule.round(next[me]);
                 if !std::mem::replace(&mut sent[me], true) {
                     for send in round.sends {
-                        let arrives = clocks[me] + overhead + transfer(send.part) + latency;
-                        under_way.insert((me as u32, send.to, send.tag), arrives);
-                        let spaced = if by_processors { overhead + busy(send.part) } else { transfer(send.part) };
-                        clocks[me] += overhead.max(gap).max(spaced);
+                        let cost = model(send.part);
+                        under_way.insert((me as u32, send.to, send.tag), clocks[me] + cost.one_way.picos());
+                        clocks[me] += cost.send.picos();
                     }
                     advanced = true;
                 }
@@ -360,12 +382,10 @@ pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Spa
                 }
                 let arrival = |receive: &Receive| Some((under_way.remove(&key(receive))?, *receive));
                 let mut arrivals: Vec<_> = round.receives.iter().filter_map(arrival).collect();
-                arrivals.sort_by_key(|(arrives, receive)| (*arrives, receive.from));
-                for (arrives, receive) in arrivals {
+                arrivals.sort_by_key(|(earliest, receive)| (*earliest, receive.from));
+                for (earliest, receive) in arrivals {
                     let combining = receive.combine.map_or(0, |_| work(receive.part));
-                    // A receiver that does nothing else has handled all but the last bytes when these arrive.
-                    let handled = clocks[me] + if by_processors { transfer(receive.part) } else { 0 };
-                    clocks[me] = handled.max(arrives) + overhead + combining;
+                    clocks[me] = earliest.max(clocks[me] + model(receive.part).receive.picos()) + combining;
                 }
                 for local in round.locals {
                     let (Local::Copy { from, .. } | Local::Combine { from, .. }) = local;

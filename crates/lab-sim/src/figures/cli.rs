@@ -66,7 +66,7 @@ pub(crate) enum Machine {
     Sci,
     /// Portals: puts and active messages beside MPI, static and lent credits on up to 4096 nodes
     Portals,
-    /// Collective operations on EXTOLL and Portals, beside what LogP says of their algorithms
+    /// Collective operations on EXTOLL and Portals, beside what PLogP says of their algorithms
     Collectives,
     /// Networks with finite buffers: an incast and what it crosses, senders on a line
     Network,

@@ -1,4 +1,4 @@
-//! What the ranks do: a collective operation again and again, each from a common beginning; or what LogP's
+//! What the ranks do: a collective operation again and again, each from a common beginning; or what PLogP's
 //! parameters are measured by.
 
 use crate::conduits::Program;
@@ -38,30 +38,24 @@ impl Algorithm {
     /// Its name, and those of its curves.
     pub(super) fn names(self) -> [&'static str; 3] {
         match self {
-            Self::Dissemination => ["barrier, dissemination", "barrier, simulated", "barrier, LogP"],
-            Self::Tree => ["broadcast, binomial tree", "broadcast tree, simulated", "broadcast tree, LogP"],
-            Self::Linear => ["broadcast, linear", "linear broadcast, simulated", "linear broadcast, LogP"],
-            Self::ReduceTree => ["reduce, binomial tree", "reduce tree, simulated", "reduce tree, LogP"],
-            Self::Doubling => ["allreduce, recursive doubling", "allreduce, simulated", "allreduce, LogP"],
-            Self::Scan => ["scan, doubling", "scan, simulated", "scan, LogP"],
-            Self::Knomial => ["broadcast of 512 B, 4-nomial tree", "4-nomial, simulated", "4-nomial, LogGP"],
+            Self::Dissemination => ["barrier, dissemination", "barrier, simulated", "barrier, PLogP"],
+            Self::Tree => ["broadcast, binomial tree", "broadcast tree, simulated", "broadcast tree, PLogP"],
+            Self::Linear => ["broadcast, linear", "linear broadcast, simulated", "linear broadcast, PLogP"],
+            Self::ReduceTree => ["reduce, binomial tree", "reduce tree, simulated", "reduce tree, PLogP"],
+            Self::Doubling => ["allreduce, recursive doubling", "allreduce, simulated", "allreduce, PLogP"],
+            Self::Scan => ["scan, doubling", "scan, simulated", "scan, PLogP"],
+            Self::Knomial => ["broadcast of 512 B, 4-nomial tree", "4-nomial, simulated", "4-nomial, PLogP"],
             Self::Rabenseifner => {
-                ["allreduce of 2 KiB, Rabenseifner", "Rabenseifner, simulated", "Rabenseifner, LogGP"]
+                ["allreduce of 2 KiB, Rabenseifner", "Rabenseifner, simulated", "Rabenseifner, PLogP"]
             }
-            Self::Ring => ["allreduce of 512 B for each rank, ring", "ring, simulated", "ring, LogGP"],
+            Self::Ring => ["allreduce of 512 B for each rank, ring", "ring, simulated", "ring, PLogP"],
             Self::Gather => {
-                ["allgather of 16 B, Bruck", "Bruck's allgather, simulated", "Bruck's allgather, LogGP"]
+                ["allgather of 16 B, Bruck", "Bruck's allgather, simulated", "Bruck's allgather, PLogP"]
             }
             Self::Exchange => {
-                ["alltoall of 16 B, Bruck", "Bruck's alltoall, simulated", "Bruck's alltoall, LogGP"]
+                ["alltoall of 16 B, Bruck", "Bruck's alltoall, simulated", "Bruck's alltoall, PLogP"]
             }
         }
-    }
-
-    /// Whether all of its messages have a payload of many packets of EXTOLL's conduit, however many ranks there
-    /// are.
-    pub(super) fn sends_many_packets(self) -> bool {
-        matches!(self, Self::Knomial | Self::Ring)
     }
 
     /// Words of a member's vector, or of one part.
@@ -192,8 +186,8 @@ impl Program for Mixed {
     }
 }
 
-/// Measures LogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in
-/// a row. Each has so many bytes of payload; with none, its word is among its arguments.
+/// Measures PLogP's parameters: rank 0 exchanges messages with rank 1, and then sends one to each of the others in
+/// a row. Each carries so many bytes, as operations send them: few among its arguments, more as a payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calibration(pub(super) usize);
 
@@ -210,26 +204,36 @@ pub(super) struct Measured {
     pub(super) trip: u64,
     /// What it takes to hand a message over.
     pub(super) overhead: u64,
+    /// What it takes to receive a message that has come.
+    pub(super) received: u64,
     /// When the last message came.
     pub(super) arrival: u64,
 }
 
-/// The arguments of a message of 8 bytes.
-type Words = ([u32; 4], u64);
+/// The arguments that every message of an operation has.
+type Head = [u32; 4];
 
 impl Program for Calibration {
     type Result = Measured;
 
     fn play<T: Transport>(self, transport: T) -> Measured {
         let mut handlers = Handlers::<u64>::new();
-        let count = |seen: &mut u64, _: Address, _: Words, _: Payload<'_>| *seen += 1;
-        let message = handlers.one_way("message", count).expect("the table has room");
+        let tiny = |seen: &mut u64, _: Address, _: (Head, u64), _: Payload<'_>| *seen += 1;
+        let tiny = handlers.one_way("tiny", tiny).expect("the table has room");
+        let small = |seen: &mut u64, _: Address, _: (Head, u32, (u64, u64, u64, u64)), _: Payload<'_>| *seen += 1;
+        let small = handlers.one_way("small", small).expect("the table has room");
+        let message = |seen: &mut u64, _: Address, _: Head, _: Payload<'_>| *seen += 1;
+        let message = handlers.one_way("message", message).expect("the table has room");
         let mut endpoint = Endpoint::attach(transport, handlers, 0).expect("all ranks attach");
-        let (me, mut measured, words) = (endpoint.rank().0, Measured::default(), ([0; 4], 0));
+        let (me, mut measured, head) = (endpoint.rank().0, Measured::default(), [0; 4]);
         let bytes = vec![0; self.0];
-        let send = |endpoint: &mut Endpoint<T, u64>, to| match bytes.is_empty() {
-            true => endpoint.request(to, message, words).expect("the other serves"),
-            false => endpoint.request_medium(to, message, words, &bytes).expect("the other serves"),
+        let send = |endpoint: &mut Endpoint<T, u64>, to| {
+            let sent = match self.0 {
+                0..=8 => endpoint.request(to, tiny, (head, 0)),
+                9..=32 => endpoint.request(to, small, (head, 0, (0, 0, 0, 0))),
+                _ => endpoint.request_medium(to, message, head, &bytes),
+            };
+            sent.expect("the other serves");
         };
         let all = TRIPS[0] + TRIPS[1];
         let mut began = endpoint.now().0;
@@ -249,13 +253,25 @@ impl Program for Calibration {
         }
         measured.trip = (endpoint.now().0 - began) / TRIPS[1];
         measured.overhead /= TRIPS[1];
-        endpoint.barrier().expect("nobody is lost");
+        if me == 0 {
+            send(&mut endpoint, Rank(1));
+        } else if me == 1 {
+            // This one has come long before its receiver looks.
+            endpoint.charge(Span(LEAD));
+            let before = endpoint.now().0;
+            endpoint.wait_until(|seen| *seen > all).expect("rank 0 sends");
+            measured.received = endpoint.now().0 - before;
+        }
+        // All are awake for the messages in a row.
+        for _ in 0..2 {
+            endpoint.barrier().expect("nobody is lost");
+        }
         if me == 0 {
             for to in 1..=BURST {
                 send(&mut endpoint, Rank(to));
             }
         } else {
-            let due = if me == 1 { all + 1 } else { 1 };
+            let due = if me == 1 { all + 2 } else { 1 };
             endpoint.wait_until(|seen| *seen == due).expect("rank 0 sends");
             measured.arrival = endpoint.now().0;
         }
