@@ -217,8 +217,8 @@ impl Team {
         endpoint.layer_unscheduled::<Collectives>().engine_mut().lend(bytes)
     }
 
-    /// Whether a copy by the system takes no longer than [`Tuning::lent_cost`] says, measured at the first call, or
-    /// at the next ones if that fails.
+    /// Whether a copy by the system takes no longer than [`Tuning::lent_cost`] says, measured at the first call,
+    /// or at the next ones if that fails.
     fn copies_cheaply<T: Transport, S: HasLayer<Collectives>>(endpoint: &mut Endpoint<T, S>) -> bool {
         let engine = endpoint.layer_unscheduled::<Collectives>().engine();
         let (most, known) = (engine.tuning.lent_cost, engine.lent_cost);
