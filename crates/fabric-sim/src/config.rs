@@ -282,7 +282,10 @@ impl Config {
 
     /// The nodes of ranks as a file says.
     fn placed(&self, file: &Path, nodes: u32) -> Result<Vec<u32>, ConfigError> {
-        let wrong = |problem: String| ConfigError::File(format!("placement.file {}{problem}", file.display()));
+        let wrong = |problem: String| ConfigError::OtherFile {
+            field: "placement.file.file".into(),
+            problem: format!("{}{problem}", file.display()),
+        };
         let text = std::fs::read_to_string(file).map_err(|error| wrong(format!(": {error}")))?;
         let (mut node_of, mut used) = (Vec::new(), vec![0; nodes as usize]);
         for (index, line) in text.lines().enumerate() {

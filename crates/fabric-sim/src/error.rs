@@ -33,6 +33,14 @@ pub enum ConfigError {
     /// A parameter file that cannot be read, for instance because of an unknown field.
     #[error("parameter file: {0}")]
     File(String),
+    /// A file that a field names cannot be read, or is wrong.
+    #[error("{field} {problem}")]
+    OtherFile {
+        /// The field.
+        field: String,
+        /// The file, its line if there is one, and what is wrong.
+        problem: String,
+    },
     /// A value in a file that there cannot be.
     #[error("{file}{}: {error}", line.map_or(String::new(), |line| format!(", line {line}")))]
     InFile {
@@ -55,7 +63,9 @@ impl ConfigError {
     /// The same with the file and the line where the field stands.
     pub(crate) fn in_file(self, file: &Path, text: &str) -> Self {
         let line = match &self {
-            Self::OutOfRange { field, .. } | Self::Contradiction { field, .. } => places::line_of(text, field),
+            Self::OutOfRange { field, .. } | Self::Contradiction { field, .. } | Self::OtherFile { field, .. } => {
+                places::line_of(text, field)
+            }
             Self::File(_) | Self::InFile { .. } => return self,
         };
         Self::InFile { file: file.display().to_string(), line, error: Box::new(self) }
@@ -68,6 +78,7 @@ impl ConfigError {
             Self::Contradiction { field, other, reason } => {
                 Self::Contradiction { field: rename(field), other: rename(other), reason }
             }
+            Self::OtherFile { field, problem } => Self::OtherFile { field: rename(field), problem },
             error => error,
         }
     }

@@ -55,12 +55,13 @@ pub(crate) struct Graph {
 
 impl Graph {
     pub(crate) fn read(path: &Path, ways: Ways) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::File(format!("topology.file {}: {error}", path.display())))?;
-        Self::parse(&text, ways).map_err(|(line, problem)| {
+        let wrong = |line: usize, problem: String| {
             let place = if line == 0 { String::new() } else { format!(", line {line}") };
-            ConfigError::File(format!("topology.file {}{place}: {problem}", path.display()))
-        })
+            let problem = format!("{}{place}: {problem}", path.display());
+            ConfigError::OtherFile { field: "topology.file".into(), problem }
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(0, error.to_string()))?;
+        Self::parse(&text, ways).map_err(|(line, problem)| wrong(line, problem))
     }
 
     /// The graph that a text describes; else the line that is wrong, 0 for the whole, and why.

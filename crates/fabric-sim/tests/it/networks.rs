@@ -138,7 +138,7 @@ fn files_of_graphs_and_places_lie_beside_the_machines() {
     let machine = "ranks = 3\n[topology]\nkind = 'graph'\nfile = 'net.txt'\n[placement.file]\nfile = 'places.txt'\n\
                    [nic.link]\nlatency_ns = 5\n[links.trunk]\nlatency_ns = 100\n";
     let path = folder.write("machine.toml", machine);
-    let config = Config::from_file(path).unwrap();
+    let config = Config::from_file(&path).unwrap();
     let report = Sim::run(&config, |rank| match rank.rank() {
         0 => rank.send(1, 8, ()),
         1 => _ = rank.wait(),
@@ -154,11 +154,20 @@ fn files_of_graphs_and_places_lie_beside_the_machines() {
         let file = folder.write("wrong.txt", places);
         let error =
             Config { placement: Placement::File { file }, ..config.clone() }.check().unwrap_err().to_string();
-        assert!(error.starts_with("parameter file: placement.file") && error.ends_with(expected), "{error}");
+        assert!(error.starts_with("placement.file.file ") && error.ends_with(expected), "{error}");
     }
     folder.write("net.txt", "0 a\n1 a a a\n");
     let error = Topology::Graph { file: folder.0.join("net.txt") }.nodes().unwrap_err().to_string();
     assert!(error.ends_with("net.txt, line 2: 4 words, but must be two ends and at most one class"), "{error}");
+    // With the machine's own line.
+    let wrong = |line: &str| {
+        let error = Config::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("machine.toml, {line} {}", folder.0.display())), "{error}");
+    };
+    wrong("line 4: topology.file");
+    folder.write("net.txt", "0 a\n1 a\n2 b\na b trunk\n");
+    folder.write("places.txt", "0\n1\n7\n");
+    wrong("line 6: placement.file.file");
 }
 
 /// The draws of ways come from the seed, and a pair's packets stay in order unless the routing says otherwise.
