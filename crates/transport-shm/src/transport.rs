@@ -625,29 +625,40 @@ impl Transport for Shm {
         if self.watched.len() > GLANCE {
             return self.may_deliver_of_many();
         }
-        let found = arrivals::first_arrival(&self.words, &self.watched);
-        if let Some(peer) = found {
-            (self.first, self.found) = (peer, true);
+        // From where the last poll ended, so that no peer is always behind another.
+        let (behind, ahead) = self.watched.split_at(self.first);
+        let found = arrivals::first_arrival(&self.words, ahead).map(|peer| self.first + peer);
+        match found.or_else(|| arrivals::first_arrival(&self.words, behind)) {
+            Some(peer) => {
+                (self.first, self.found) = (peer, true);
+                true
+            }
+            None => false,
         }
-        found.is_some()
     }
 
     #[inline]
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
-        // Acquire: pairs with the AcqRel in `Board::add_news`.
-        let news = self.news[0].load(Acquire);
-        if news != self.own[own::NEWS_SEEN].load(Relaxed) {
-            self.note_news(news);
-        }
         let (start, peers) = (self.first, self.watched.len());
-        let (end, mut done, mut next) = (start + peers.min(GLANCE), 0, start);
+        let (mut done, mut next) = (0, start);
         if std::mem::take(&mut self.found) && budget != 0 {
+            // `may_deliver` has just looked at the news, and at all peers until it found this one.
             done = self.serve(start, budget, sink);
             next = start + 1;
         }
-        done += self.sweep(next..end.min(peers), budget - done, sink);
-        if end > peers && done < budget {
-            done += self.sweep(0..end - peers, budget - done, sink);
+        if done != 0 && peers <= GLANCE {
+            done += self.sweep(next..peers, budget - done, sink);
+        } else {
+            // Acquire: pairs with the AcqRel in `Board::add_news`.
+            let news = self.news[0].load(Acquire);
+            if news != self.own[own::NEWS_SEEN].load(Relaxed) {
+                self.note_news(news);
+            }
+            let end = start + peers.min(GLANCE);
+            done += self.sweep(next..end.min(peers), budget - done, sink);
+            if end > peers && done < budget {
+                done += self.sweep(0..end - peers, budget - done, sink);
+            }
         }
         if done != 0 {
             self.backoff.reset();
