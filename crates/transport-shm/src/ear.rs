@@ -4,7 +4,8 @@
 //!
 //! Announcing, the last look and waking are those of [`Parking`]. A sleep that has begun outlasts the announcement
 //! for which it was begun, when something else woke the endpoint: it is on the same word, so who ends the next
-//! announcement ends it, too.
+//! announcement ends it, too. One that has lasted for [`LONGEST`] is begun anew, since a faulty rank of the job can
+//! move the kernel's sleep to another word.
 
 #[cfg(am_loom)]
 use crate::model::sys::Uring;
@@ -12,7 +13,7 @@ use crate::park::{LONGEST, Parking};
 #[cfg(not(am_loom))]
 use crate::sys::Uring;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What has become of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub(crate) enum Heard {
 #[derive(Debug)]
 pub(crate) struct Ear {
     kernel: Uring,
-    /// Whether a sleep has begun and is not known to have ended.
-    sleeps: bool,
+    /// Since when a sleep that is not known to have ended has lasted.
+    sleeps: Option<Instant>,
 }
 
 impl Ear {
@@ -37,7 +38,7 @@ impl Ear {
     /// # Errors
     /// Where the kernel has no such sleeps.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { kernel: Uring::new()?, sleeps: false })
+        Ok(Self { kernel: Uring::new()?, sleeps: None })
     }
 
     /// The kernel's side of it.
@@ -73,9 +74,13 @@ impl Ear {
         if permitted < LONGEST {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        if !self.sleeps {
+        if self.sleeps.is_some_and(|since| since.elapsed() >= LONGEST) {
+            self.kernel.end()?;
+            self.take()?;
+        }
+        if self.sleeps.is_none() {
             parking.doze_in(&mut self.kernel)?;
-            self.sleeps = true;
+            self.sleeps = Some(Instant::now());
             // Somebody may have ended the announcement by now.
             if self.take()? {
                 return Ok(Heard::Something);
@@ -90,7 +95,50 @@ impl Ear {
     /// The kernel does not sleep.
     pub(crate) fn take(&mut self) -> io::Result<bool> {
         let ended = self.kernel.has_ended()?;
-        self.sleeps &= !ended;
+        if ended {
+            self.sleeps = None;
+        }
         Ok(ended)
+    }
+}
+
+#[cfg(all(test, not(am_loom)))]
+mod tests {
+    use super::*;
+    use crate::sys;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    use std::sync::atomic::AtomicU32;
+
+    /// A rank of the job moves the sleep of another to a word that nobody wakes: after the longest time the next
+    /// announcement is heard again.
+    #[test]
+    fn a_sleep_that_was_moved_is_begun_anew() {
+        let job = crate::Job::create(&crate::JobConfig::new(2)).expect("memory is there");
+        let parking = &job.board.parking[0];
+        let Ok(mut ear) = Ear::new() else {
+            eprintln!("SKIPPED: the kernel has no sleeps on futexes by io_uring, or does not permit them");
+            return;
+        };
+        let descriptor = ear.kernel().descriptor().expect("a descriptor is left");
+        let is_readable = || {
+            let mut waits = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+            poll(&mut waits, PollTimeout::ZERO).expect("it is open") != 0
+        };
+        let fenced = !sys::register_for_fences();
+        let Ok(heard) = ear.listen(parking, fenced, LONGEST, || false) else {
+            eprintln!("SKIPPED: not everyone can be made to fence");
+            return;
+        };
+        assert_eq!(heard, Heard::NothingYet);
+        let elsewhere = AtomicU32::new(0);
+        assert_eq!(parking.move_sleepers(&elsewhere), 1);
+        parking.wake();
+        assert!(!is_readable(), "nobody hears it");
+        ear.sleeps = ear.sleeps.and_then(|since| since.checked_sub(LONGEST));
+        assert_eq!(ear.listen(parking, fenced, LONGEST, || false).expect("it sleeps"), Heard::NothingYet);
+        parking.wake();
+        assert!(is_readable());
+        assert!(ear.take().expect("it can sleep"));
     }
 }

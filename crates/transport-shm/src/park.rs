@@ -107,6 +107,12 @@ impl Parking {
         }
     }
 
+    /// Moves whoever dozes to another word, as a faulty rank may; how many.
+    #[cfg(all(test, not(am_loom), feature = "event-loop"))]
+    pub(crate) fn move_sleepers(&self, to: &AtomicU32) -> i64 {
+        sys::futex_requeue(&self.word[0], to)
+    }
+
     /// Wakes the endpoint if it sleeps.
     #[cold]
     pub(crate) fn wake(&self) {

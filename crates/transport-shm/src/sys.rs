@@ -32,6 +32,15 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
+/// Moves all sleepers of a word to another one; how many, or a negative number.
+#[cfg(all(test, feature = "event-loop"))]
+pub(crate) fn futex_requeue(word: &AtomicU32, to: &AtomicU32) -> i64 {
+    // SAFETY: both words live until the call returns; the kernel does not write to them.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_REQUEUE, 0, i32::MAX as i64, to.as_ptr(), 0)
+    }
+}
+
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: the call takes no pointers.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }

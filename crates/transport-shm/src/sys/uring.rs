@@ -1,7 +1,7 @@
 //! A sleep on a word that the kernel sleeps in a program's stead (io_uring's wait for a futex): a descriptor that
 //! an event loop can wait for becomes readable when the sleep ends.
 
-use io_uring::opcode::FutexWait;
+use io_uring::opcode::{AsyncCancel, FutexWait};
 use io_uring::{IoUring, Probe};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
@@ -12,6 +12,10 @@ const SHARED_32_BITS: u32 = 2;
 
 /// Whoever wakes the futex, whatever bits it names (`FUTEX_BITSET_MATCH_ANY`).
 const EVERYONE: u64 = u32::MAX as u64;
+
+/// What completions are of.
+const SLEEP: u64 = 1;
+const CANCEL: u64 = 2;
 
 /// A place for one sleep at a time.
 pub(crate) struct Uring(IoUring);
@@ -28,7 +32,7 @@ impl Uring {
     /// # Errors
     /// Where the kernel has no such sleeps (before Linux 6.7), or does not permit them to this process.
     pub(crate) fn new() -> io::Result<Self> {
-        let ring = IoUring::new(1)?;
+        let ring = IoUring::new(2)?;
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         if !probe.is_supported(FutexWait::CODE) {
@@ -49,11 +53,26 @@ impl Uring {
     /// # Errors
     /// The kernel's; the sleep may have begun and never end then.
     pub(crate) fn sleep(&mut self, word: &AtomicU32, expected: u32) -> io::Result<()> {
-        let sleep = FutexWait::new(word.as_ptr(), expected.into(), EVERYONE, SHARED_32_BITS).build();
+        let sleep =
+            FutexWait::new(word.as_ptr(), expected.into(), EVERYONE, SHARED_32_BITS).build().user_data(SLEEP);
         // SAFETY: the kernel reads the word, atomically, while `submit` runs, for which it is borrowed. What it
         // keeps afterwards is the futex's key (a page of a file and a place in it), and it writes nothing there.
         unsafe { self.0.submission().push(&sleep) }.map_err(io::Error::other)?;
         self.0.submit().map(drop)
+    }
+
+    /// Ends the sleep that was begun, of whose end [`Uring::has_ended`] has not told yet and then does. It is the way
+    /// out of a sleep that nobody can wake: a rank of the job may have moved it to another word
+    /// (`FUTEX_REQUEUE`). Waits until the kernel has let go of it, which takes no longer than the call.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        let cancel = AsyncCancel::new(SLEEP).build().user_data(CANCEL);
+        // SAFETY: it names no memory.
+        unsafe { self.0.submission().push(&cancel) }.map_err(io::Error::other)?;
+        // Its own completion, and that of the sleep.
+        self.0.submit_and_wait(2).map(drop)
     }
 
     /// Whether the sleep that was begun has ended, of which this tells once. No system call.
@@ -61,12 +80,16 @@ impl Uring {
     /// # Errors
     /// The kernel could not sleep.
     pub(crate) fn has_ended(&mut self) -> io::Result<bool> {
-        match self.0.completion().next().map(|end| -end.result()) {
-            None => Ok(false),
-            // Woken; not begun, for the word had changed; or the thread that began it has ended.
-            Some(0 | libc::EAGAIN | libc::EINTR | libc::ECANCELED) => Ok(true),
-            Some(error) => Err(io::Error::from_raw_os_error(error)),
+        let mut ended = false;
+        for completion in self.0.completion().filter(|completion| completion.user_data() == SLEEP) {
+            match -completion.result() {
+                // Woken; not begun, for the word had changed; or the thread that began it has ended, or `end` was
+                // called.
+                0 | libc::EAGAIN | libc::EINTR | libc::ECANCELED => ended = true,
+                error => return Err(io::Error::from_raw_os_error(error)),
+            }
         }
+        Ok(ended)
     }
 }
 
@@ -103,6 +126,31 @@ mod tests {
         ring.sleep(&word, 0).expect("the kernel has such sleeps");
         assert!(is_readable(&descriptor));
         assert!(ring.has_ended().expect("it can sleep"));
+    }
+
+    /// A sleep that somebody has moved to another word can be ended, and the next one is woken as ever.
+    #[test]
+    fn a_sleep_that_nobody_can_wake_can_be_ended() {
+        let Ok(mut ring) = Uring::new() else { return };
+        let (descriptor, words) = (ring.descriptor().expect("a descriptor is left"), [1, 1].map(AtomicU32::new));
+        for round in 0..2 {
+            ring.sleep(&words[0], 1).expect("the kernel has such sleeps");
+            let moved = crate::sys::futex_requeue(&words[0], &words[1]);
+            assert_eq!(moved, 1, "round {round}");
+            crate::sys::futex_wake(&words[0]);
+            assert!(!is_readable(&descriptor));
+            ring.end().expect("it can be cancelled");
+            assert!(is_readable(&descriptor));
+            assert!(ring.has_ended().expect("it can sleep"));
+            assert!(!is_readable(&descriptor));
+        }
+        // One that has ended before.
+        ring.sleep(&words[0], 0).expect("the kernel has such sleeps");
+        ring.end().expect("it can be cancelled");
+        assert!(ring.has_ended().expect("it can sleep"));
+        ring.sleep(&words[0], 1).expect("the kernel has such sleeps");
+        crate::sys::futex_wake(&words[0]);
+        assert!(is_readable(&descriptor) && ring.has_ended().expect("it can sleep"));
     }
 
     /// A sleep whose thread ends does so, too.
