@@ -2,10 +2,10 @@
 //! its stead, and a descriptor becomes readable when that sleep ends. Whoever wakes the endpoint does what it does
 //! for all others, and no thread stands between them. Checked with loom.
 //!
-//! Announcing, the last look and waking are those of [`Parking`]. A sleep that has begun outlasts the announcement
-//! for which it was begun, when something else woke the endpoint: it is on the same word, so who ends the next
-//! announcement ends it, too. One that has lasted for [`LONGEST`] is begun anew, since a faulty rank of the job can
-//! move the kernel's sleep to another word.
+//! Announcing, the last look and waking are those of [`Parking`]. A sleep that has begun outlasts the
+//! announcement for which it was begun, when something else woke the endpoint: it is on the same word, so who
+//! ends the next announcement ends it, too. One that has lasted for [`LONGEST`] is begun anew, since a faulty
+//! rank of the job can move the kernel's sleep to another word.
 
 #[cfg(am_loom)]
 use crate::model::sys::Uring;

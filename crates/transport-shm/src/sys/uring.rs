@@ -61,8 +61,8 @@ impl Uring {
         self.0.submit().map(drop)
     }
 
-    /// Ends the sleep that was begun, of whose end [`Uring::has_ended`] has not told yet and then does. It is the way
-    /// out of a sleep that nobody can wake: a rank of the job may have moved it to another word
+    /// Ends the sleep that was begun, of whose end [`Uring::has_ended`] has not told yet and then does. It is
+    /// the way out of a sleep that nobody can wake: a rank of the job may have moved it to another word
     /// (`FUTEX_REQUEUE`). Waits until the kernel has let go of it, which takes no longer than the call.
     ///
     /// # Errors
