@@ -85,6 +85,12 @@ pub trait Memory {
     fn prefetch(&self, at: usize) {
         let _ = at;
     }
+
+    /// As [`prefetch`](Self::prefetch), for a word that will be changed: other processors give its line up
+    /// meanwhile, so that the change does not wait for that.
+    fn prefetch_write(&self, at: usize) {
+        self.prefetch(at);
+    }
 }
 
 impl Memory for Arc<[AtomicU64]> {
@@ -112,6 +118,10 @@ impl Memory for AnyMemory {
     fn prefetch(&self, at: usize) {
         (**self).prefetch(at);
     }
+
+    fn prefetch_write(&self, at: usize) {
+        (**self).prefetch_write(at);
+    }
 }
 
 /// Memory borrowed from whoever has it.
@@ -132,6 +142,10 @@ impl Memory for MemoryRef<'_> {
 
     fn prefetch(&self, at: usize) {
         (**self).prefetch(at);
+    }
+
+    fn prefetch_write(&self, at: usize) {
+        (**self).prefetch_write(at);
     }
 }
 

@@ -236,6 +236,11 @@ impl Memory for Unshared {
     fn prefetch(&self, at: usize) {
         self.0.fetch(at, Use::Read);
     }
+
+    #[inline]
+    fn prefetch_write(&self, at: usize) {
+        self.0.fetch(at, Use::Write);
+    }
 }
 
 impl ShmMemory {
@@ -264,6 +269,11 @@ impl Memory for View<AtomicU64> {
     #[inline]
     fn prefetch(&self, at: usize) {
         self.fetch(at, Use::Read);
+    }
+
+    #[inline]
+    fn prefetch_write(&self, at: usize) {
+        self.fetch(at, Use::Write);
     }
 }
 
@@ -375,6 +385,11 @@ impl Memory for ShmMemory {
     #[inline]
     fn prefetch(&self, at: usize) {
         self.0.fetch(at, Use::Read);
+    }
+
+    #[inline]
+    fn prefetch_write(&self, at: usize) {
+        self.0.fetch(at, Use::Write);
     }
 }
 

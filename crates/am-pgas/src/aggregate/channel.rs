@@ -123,6 +123,19 @@ pub(super) struct OwnMessage {
     pub(super) mine: usize,
 }
 
+/// Items that are put into item buffers one after the other; they count as held at the end, or when the iterator
+/// that makes them unwinds.
+struct Filled<'a> {
+    held: &'a mut usize,
+    count: usize,
+}
+
+impl Drop for Filled<'_> {
+    fn drop(&mut self) {
+        *self.held += self.count;
+    }
+}
+
 /// One aggregator at one rank.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -247,20 +260,38 @@ impl Channel {
         true
     }
 
-    /// As [`Channel::put`], for items of bytes that are known when this is compiled, until one finds no room.
+    /// As [`Channel::put`], for items of bytes that are known when this is compiled, until one finds no room or
+    /// the look-ahead is used up.
     #[inline(always)]
     pub(super) fn put_all<T: Element>(
         &mut self,
         items: &mut impl Iterator<Item = (Rank, T)>,
     ) -> (u64, Option<(Rank, T)>) {
-        let mut count = 0;
-        for (to, item) in items {
-            if self.ending || !self.put(to.0, item.as_bytes()) {
-                return (count, Some((to, item)));
-            }
-            count += 1;
+        match self.grid.hops() {
+            1 => self.fill(items, |item_buffer, item, _, _| item_buffer.put_untagged(item)),
+            _ => self.fill(items, ItemBuffer::put),
         }
-        (count, None)
+    }
+
+    #[inline(always)]
+    fn fill<T: Element>(
+        &mut self,
+        items: &mut impl Iterator<Item = (Rank, T)>,
+        put: impl Fn(&mut ItemBuffer, &[u8], u32, u32),
+    ) -> (u64, Option<(Rank, T)>) {
+        let room = if self.ending { 0 } else { self.bound.saturating_sub(self.held) };
+        let (next, item_buffers, me) = (&self.next[..], &mut self.item_buffers[..], self.plan.me.rank.0);
+        let mut filled = Filled { held: &mut self.held, count: 0 };
+        while filled.count < room {
+            let Some((to, item)) = items.next() else { break };
+            let item_buffer = next.get(to.0 as usize).and_then(|index| item_buffers.get_mut(*index as usize));
+            let Some(item_buffer) = item_buffer.filter(|item_buffer| !item_buffer.is_full()) else {
+                return (filled.count as u64, Some((to, item)));
+            };
+            put(item_buffer, item.as_bytes(), to.0, me);
+            filled.count += 1;
+        }
+        (filled.count as u64, None)
     }
 
     /// Whether an item may be put into its item buffer without further ado.

@@ -114,11 +114,9 @@ impl ItemBuffer {
     /// If it is full.
     #[inline(always)]
     pub(super) fn put(&mut self, item: &[u8], to: u32, from: u32) {
-        let (at, end) = (self.filled * item.len(), self.end());
-        let bytes = self.buffer.as_mut_bytes();
-        bytes[at..at + item.len()].copy_from_slice(item);
         if self.layout.to | self.layout.from {
-            let mut at = self.layout.tag_at(end, self.filled);
+            let mut at = self.layout.tag_at(self.end(), self.filled);
+            let bytes = self.buffer.as_mut_bytes();
             if self.layout.to {
                 bytes[at..at + 4].copy_from_slice(&to.to_le_bytes());
                 at += 4;
@@ -127,6 +125,14 @@ impl ItemBuffer {
                 bytes[at..at + 4].copy_from_slice(&from.to_le_bytes());
             }
         }
+        self.put_untagged(item);
+    }
+
+    /// As [`put`](Self::put), where items have no tags.
+    #[inline(always)]
+    pub(super) fn put_untagged(&mut self, item: &[u8]) {
+        let at = self.filled * item.len();
+        self.buffer.as_mut_bytes()[at..at + item.len()].copy_from_slice(item);
         self.filled += 1;
     }
 

@@ -262,7 +262,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             // Relaxed: as all reads of segments.
             out[index].as_mut_bytes().copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         };
-        if self.on_words(endpoint, indices, load)? {
+        if self.on_words::<false, _, _>(endpoint, indices, load)? {
             return Ok(());
         }
         let read = |segment: &Segment<T::Memory>, offset, index: usize| {
@@ -310,7 +310,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             // Relaxed: as all writes to segments.
             word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         };
-        if self.on_words(endpoint, indices, store)? {
+        if self.on_words::<true, _, _>(endpoint, indices, store)? {
             return Ok(());
         }
         let write = |segment: &Segment<T::Memory>, offset, index| {
@@ -401,7 +401,7 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
         let on_word = |word: &AtomicU64, index| {
             atomic(index).on_word(word);
         };
-        if self.on_words(endpoint, indices, on_word)? {
+        if self.on_words::<true, _, _>(endpoint, indices, on_word)? {
             return Ok(());
         }
         let update = |segment: &Segment<T::Memory>, offset, index| {
@@ -475,7 +475,7 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
             let expected = expected.map_or(0, |expected| expected.at(index).to_bits());
             out[index] = V::from_bits(Atomic { kind: V::KIND, code, operand, expected }.on_word(word));
         };
-        if self.on_words(endpoint, indices, fetch)? {
+        if self.on_words::<true, _, _>(endpoint, indices, fetch)? {
             return Ok(());
         }
         let fetch = |segment: &Segment<T::Memory>, offset, index| {

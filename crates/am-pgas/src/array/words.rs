@@ -15,9 +15,10 @@ struct Part<'e, M> {
 
 impl<V: Element, const D: usize> GlobalArray<V, D> {
     /// Calls `f` with the word and the number of each element, if elements are words, the memory of all ranks is
-    /// seen, and there are not too few elements. Compiled into each caller, where what `f` does is known.
+    /// seen, and there are not too few elements; says whether `f` changes words. Compiled into each caller, where
+    /// what `f` does is known.
     #[inline(always)]
-    pub(super) fn on_words<T: Transport, S>(
+    pub(super) fn on_words<const CHANGES: bool, T: Transport, S>(
         &self,
         endpoint: &Endpoint<T, S>,
         indices: &[u64],
@@ -37,23 +38,40 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         match self.distribution.power_of_two_blocks() {
             Some(shift) => {
                 let inside = (1 << shift) - 1;
-                walk(&parts, base, indices, |number| ((number >> shift) as usize, (number & inside) as usize), f);
+                let place = |number| ((number >> shift) as usize, (number & inside) as usize);
+                // Where the place costs less than to note it: a note is a store, for which an atomic operation
+                // waits.
+                match CHANGES {
+                    true => walk_twice::<CHANGES, _>(&parts, base, indices, place, f),
+                    false => walk::<CHANGES, _>(&parts, base, indices, place, f),
+                }
             }
             None => {
                 let place = |number| {
                     let place = self.distribution.place_of_number(number);
                     (place.rank.0 as usize, place.offset as usize)
                 };
-                walk(&parts, base, indices, place, f);
+                walk::<CHANGES, _>(&parts, base, indices, place, f);
             }
         }
         Ok(true)
     }
 }
 
-/// Calls `f` with the word and the number of each element, of which there are some.
+impl<M: Memory> Part<'_, M> {
+    /// Fetches a word ahead of its use; `base` is where the part begins, in bytes.
+    #[inline(always)]
+    fn fetch<const CHANGES: bool>(&self, base: usize, offset: usize) {
+        match CHANGES {
+            true => self.memory.prefetch_write(base + 8 * offset),
+            false => self.memory.prefetch(base + 8 * offset),
+        }
+    }
+}
+
+/// Calls `f` with the word and the number of each element, of which there are some. Finds the place of each once.
 #[inline(always)]
-fn walk<M: Memory>(
+fn walk<const CHANGES: bool, M: Memory>(
     parts: &[Part<'_, M>],
     base: usize,
     indices: &[u64],
@@ -63,7 +81,7 @@ fn walk<M: Memory>(
     let find = |number: &u64| {
         let (rank, offset) = place(*number);
         let part = &parts[rank];
-        part.memory.prefetch(base + 8 * offset);
+        part.fetch::<CHANGES>(base, offset);
         &part.words[offset]
     };
     let mut ahead: [&AtomicU64; AHEAD] = [&parts[0].words[0]; AHEAD];
@@ -76,5 +94,28 @@ fn walk<M: Memory>(
         if let Some(number) = indices.get(at) {
             *word = find(number);
         }
+    }
+}
+
+/// The same, but finds the place of each element when it is fetched and once more when it is used.
+#[inline(always)]
+fn walk_twice<const CHANGES: bool, M: Memory>(
+    parts: &[Part<'_, M>],
+    base: usize,
+    indices: &[u64],
+    place: impl Fn(u64) -> (usize, usize),
+    mut f: impl FnMut(&AtomicU64, usize),
+) {
+    let fetch = |number: &u64| {
+        let (rank, offset) = place(*number);
+        parts[rank].fetch::<CHANGES>(base, offset);
+    };
+    indices.iter().take(AHEAD).for_each(fetch);
+    for (at, number) in indices.iter().enumerate() {
+        if let Some(coming) = indices.get(at + AHEAD) {
+            fetch(coming);
+        }
+        let (rank, offset) = place(*number);
+        f(&parts[rank].words[offset], at);
     }
 }

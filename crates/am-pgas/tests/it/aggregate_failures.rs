@@ -89,6 +89,29 @@ fn a_function_that_unwinds_loses_its_items_alone() {
 }
 
 #[test]
+fn an_iterator_that_unwinds_takes_nothing_back() {
+    let joining = Endpoint::builder(network(1, LoopbackConfig::default()).remove(0));
+    let mut handlers = Handlers::<Slices>::new();
+    let mut pgas = Pgas::register(&mut handlers).unwrap();
+    let note = |state: &mut Slices, from: Rank, items: &[u64]| state.slices.push((from.0, items.to_vec()));
+    let config = AggregatorConfig::new().look_ahead(10);
+    let aggregator = Aggregator::register(&joining, &mut pgas, &mut handlers, "slices", config, note).unwrap();
+    let mut endpoint = joining.attach(handlers, Slices { pgas, slices: Vec::new() }).unwrap();
+    let items = (0..20).map(|item| {
+        assert_ne!(item, 14, "deliberate");
+        (Rank(0), item)
+    });
+    let push = std::panic::AssertUnwindSafe(|| endpoint.push_all(aggregator, items));
+    assert!(std::panic::catch_unwind(push).is_err());
+    let usage = endpoint.usage(aggregator).unwrap();
+    assert_eq!((usage.pushed, usage.look_ahead), (14, 10));
+    assert!((4..=10).contains(&usage.held), "{usage:?}");
+    endpoint.done(aggregator).unwrap();
+    let slices = endpoint.finish().unwrap().slices;
+    assert!(slices.iter().flat_map(|(_, items)| items).copied().eq(0..14), "{slices:?}");
+}
+
+#[test]
 fn a_full_window_ends_with_its_rank() {
     let (filled, left) = (Barrier::new(2), Barrier::new(2));
     on_ranks(2, LoopbackConfig::default(), |joining| {

@@ -114,19 +114,28 @@ pub fn aggregation() -> AggregatorConfig {
 pub fn aggregated<T: Transport>(
     endpoint: &mut Endpoint<T, State>,
     updates: Aggregator<u64>,
-    mut work: Work,
+    work: Work,
 ) -> Result<(), RunError> {
-    while work.stream.left() > 0 {
-        let made = work.stream.left().min(BLOCK);
-        endpoint.charge(Span(UPDATE.0 * made));
-        let distribution = &work.distribution;
-        let owner = |sample| Rank(distribution.owner(distribution.word(sample)) as u32);
+    let Work { distribution, mut stream, mut progress } = work;
+    while stream.left() > 0 {
+        let made = stream.left().min(BLOCK) as usize;
+        endpoint.charge(Span(UPDATE.0 * made as u64));
+        let block = stream.by_ref().take(made);
         // It polls whenever the look-ahead is used up, which the blocks after the first ones do.
-        let block = work.stream.by_ref().take(made as usize);
-        endpoint.push_all(updates, block.map(|sample| (owner(sample), sample)))?;
-        work.progress.advance(made as usize);
+        match distribution.shift() {
+            Some((mask, shift)) => endpoint.push_all(updates, owned(block, |sample| (sample & mask) >> shift)),
+            None => {
+                endpoint.push_all(updates, owned(block, |sample| distribution.owner(distribution.word(sample))))
+            }
+        }?;
+        progress.advance(made);
     }
     Ok(endpoint.done(updates)?)
+}
+
+/// Samples, each with the rank that owns its word.
+fn owned(samples: impl Iterator<Item = u64>, owner: impl Fn(u64) -> u64) -> impl Iterator<Item = (Rank, u64)> {
+    samples.map(move |sample| (Rank(owner(sample) as u32), sample))
 }
 
 /// Sends updates to the owner of their words.
