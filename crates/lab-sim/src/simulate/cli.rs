@@ -75,7 +75,7 @@ pub(crate) struct Cli {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Also count what arrives in each interval of so many nanoseconds (in the JSON)
+    /// Also count what arrives in each interval of so many nanoseconds (in the JSON, and --series)
     #[arg(long, value_name = "NS", requires = "pattern")]
     pub(crate) interval: Option<f64>,
 
@@ -90,6 +90,18 @@ pub(crate) struct Cli {
     /// Write the use of each link in the last run to a file
     #[arg(long, value_name = "FILE")]
     pub(crate) links: Option<PathBuf>,
+
+    /// Write what each rank received in the last run to a file
+    #[arg(long, value_name = "FILE", requires = "pattern")]
+    pub(crate) received: Option<PathBuf>,
+
+    /// Write what messages of each size class took in the last run to a file
+    #[arg(long, value_name = "FILE", requires = "pattern")]
+    pub(crate) classes: Option<PathBuf>,
+
+    /// Write what arrived in each interval of the last run to a file
+    #[arg(long, value_name = "FILE", requires = "interval")]
+    pub(crate) series: Option<PathBuf>,
 
     /// Draw the sweep; traffic has a second picture FILE-accepted.svg
     #[arg(long, value_name = "FILE", conflicts_with = "goal")]

@@ -141,6 +141,16 @@ impl Output {
         if let Some(path) = &cli.links {
             put(path, &self.links_csv())?;
         }
+        let parts = [
+            ("received", &cli.received, "rank"),
+            ("classes", &cli.classes, "class"),
+            ("series", &cli.series, "interval"),
+        ];
+        for (part, path, number) in parts {
+            if let Some(path) = path {
+                put(path, &numbered(number, &self.json()[part]))?;
+            }
+        }
         if let Some(path) = &cli.svg {
             for drawing in &self.plots {
                 put(&beside(path, drawing.suffix), &self.svg(drawing))?;
@@ -240,6 +250,29 @@ impl Output {
         let plot = Plot { name: "sweep", title, subtitle: "", x, y, series: series.collect() };
         plot.svg_with(&self.subtitle)
     }
+}
+
+/// The objects of a list as CSV, a line each behind its number; a pair is two columns.
+fn numbered(number: &str, list: &Value) -> String {
+    let objects = || list.as_array().into_iter().flatten().filter_map(Value::as_object);
+    let mut csv = number.to_owned();
+    for (key, value) in objects().next().into_iter().flatten() {
+        let names =
+            if value.is_array() { vec![format!("{key}_from"), format!("{key}_below")] } else { vec![key.clone()] };
+        names.iter().for_each(|name| csv = format!("{csv},{name}"));
+    }
+    csv.push('\n');
+    for (index, object) in objects().enumerate() {
+        let _ = write!(csv, "{index}");
+        for value in object
+            .values()
+            .flat_map(|value| value.as_array().map_or_else(|| vec![value], |pair| pair.iter().collect()))
+        {
+            let _ = if value.is_null() { write!(csv, ",") } else { write!(csv, ",{value}") };
+        }
+        csv.push('\n');
+    }
+    csv
 }
 
 /// A file beside another: `a.svg` and `-b` make `a-b.svg`.

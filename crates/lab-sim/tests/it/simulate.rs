@@ -63,6 +63,24 @@ fn loads_are_swept_and_written() {
     let read = |path: &Path| std::fs::read_to_string(path).expect("the file was written");
     assert!(read(&csv).starts_with("bytes,load,offered_mb_s,") && read(&csv).lines().count() == 5);
     assert_eq!(read(&links).lines().count(), 1 + value["links"].as_array().map_or(0, Vec::len));
+    let parts = ["received", "classes", "series"].map(|part| file("loads", &format!("{part}.csv")));
+    let flags =
+        ["--received", "--classes", "--series"].iter().zip(&parts).flat_map(|(flag, path)| [*flag, text(path)]);
+    let more: Vec<&str> = arguments.into_iter().chain(["--interval", "1000"]).chain(flags).collect();
+    let value = json(&more);
+    for (path, (part, head)) in parts.iter().zip([
+        ("received", "rank,bytes,messages"),
+        (
+            "classes",
+            "class,bytes,longest_ns,mean_ns,median_ns_from,median_ns_below,messages,p99_ns_from,p99_ns_below",
+        ),
+        ("series", "interval,bytes,messages"),
+    ]) {
+        let (csv, list) = (read(path), value[part].as_array().expect("a list"));
+        assert_eq!((csv.lines().next(), csv.lines().count()), (Some(head), 1 + list.len()), "{csv}");
+        let first = csv.lines().nth(1).expect("there is one");
+        assert!(first.starts_with(&format!("0,{},", list[0]["bytes"])), "{first}");
+    }
     for picture in [svg.clone(), svg.with_file_name("out-accepted.svg")] {
         assert!(
             read(&picture).starts_with("<svg") && read(&picture).contains("a 3D torus"),
