@@ -86,10 +86,10 @@ pub trait Memory {
         let _ = at;
     }
 
-    /// As [`prefetch`](Self::prefetch), for a word that will be changed: other processors give its line up
-    /// meanwhile, so that the change does not wait for that.
-    fn prefetch_write(&self, at: usize) {
-        self.prefetch(at);
+    /// As [`prefetch`](Self::prefetch), for a word of this memory that will be changed: other processors give its
+    /// line up meanwhile, so that the change does not wait for that.
+    fn prefetch_write(&self, word: &AtomicU64) {
+        let _ = word;
     }
 }
 
@@ -119,8 +119,8 @@ impl Memory for AnyMemory {
         (**self).prefetch(at);
     }
 
-    fn prefetch_write(&self, at: usize) {
-        (**self).prefetch_write(at);
+    fn prefetch_write(&self, word: &AtomicU64) {
+        (**self).prefetch_write(word);
     }
 }
 
@@ -144,8 +144,8 @@ impl Memory for MemoryRef<'_> {
         (**self).prefetch(at);
     }
 
-    fn prefetch_write(&self, at: usize) {
-        (**self).prefetch_write(at);
+    fn prefetch_write(&self, word: &AtomicU64) {
+        (**self).prefetch_write(word);
     }
 }
 

@@ -175,27 +175,32 @@ pub(crate) enum Use {
     Write,
 }
 
+/// Hints that the cache line at an address will be used soon. Any address is allowed.
+#[inline(always)]
+fn fetch_line(line: *const i8, purpose: Use) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        match purpose {
+            // SAFETY: a prefetch never faults, whatever the address.
+            Use::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(line) },
+            // The intrinsic falls back to a read prefetch unless the whole program is built for processors
+            // that have this instruction; all x86-64 processors execute it, some as a no-op. SAFETY: as above;
+            // nothing is read, written or clobbered.
+            Use::Write => unsafe {
+                std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+            },
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (line, purpose);
+}
+
 impl<T> View<T> {
     /// Hints that the cache line of byte `at` will be used soon. Any offset is allowed.
     #[inline]
     pub(crate) fn fetch(&self, at: usize, purpose: Use) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let line = self.start.as_ptr().cast::<i8>().wrapping_add(at).cast_const();
-            match purpose {
-                // SAFETY: a prefetch never faults, whatever the address.
-                Use::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(line) },
-                // The intrinsic falls back to a read prefetch unless the whole program is built for processors
-                // that have this instruction; all x86-64 processors execute it, some as a no-op. SAFETY: as above;
-                // nothing is read, written or clobbered.
-                Use::Write => unsafe {
-                    std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-                },
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (at, purpose);
+        fetch_line(self.start.as_ptr().cast::<i8>().wrapping_add(at).cast_const(), purpose);
     }
 }
 
@@ -238,8 +243,8 @@ impl Memory for Unshared {
     }
 
     #[inline]
-    fn prefetch_write(&self, at: usize) {
-        self.0.fetch(at, Use::Write);
+    fn prefetch_write(&self, word: &AtomicU64) {
+        fetch_line(std::ptr::from_ref(word).cast(), Use::Write);
     }
 }
 
@@ -272,8 +277,8 @@ impl Memory for View<AtomicU64> {
     }
 
     #[inline]
-    fn prefetch_write(&self, at: usize) {
-        self.fetch(at, Use::Write);
+    fn prefetch_write(&self, word: &AtomicU64) {
+        fetch_line(std::ptr::from_ref(word).cast(), Use::Write);
     }
 }
 
@@ -388,8 +393,8 @@ impl Memory for ShmMemory {
     }
 
     #[inline]
-    fn prefetch_write(&self, at: usize) {
-        self.0.fetch(at, Use::Write);
+    fn prefetch_write(&self, word: &AtomicU64) {
+        fetch_line(std::ptr::from_ref(word).cast(), Use::Write);
     }
 }
 

@@ -397,15 +397,24 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
         values: &Values<'_, V>,
     ) -> Result<(), ArrayError> {
         self.check_atomics(indices, code, [values, values])?;
-        let atomic = |index| Atomic { kind: V::KIND, code, operand: values.at(index).to_bits(), expected: 0 };
-        let on_word = |word: &AtomicU64, index| {
-            atomic(index).on_word(word);
+        let atomic = |value: V| Atomic { kind: V::KIND, code, operand: value.to_bits(), expected: 0 };
+        // Which kind of operands it is, no element asks: what it loads behind an atomic operation waits for that.
+        let done = match *values {
+            Values::One(value) => {
+                let atomic = atomic(value);
+                self.on_words::<true, _, _>(endpoint, indices, |word, _| {
+                    atomic.on_word(word);
+                })?
+            }
+            Values::Each(values) => self.on_words::<true, _, _>(endpoint, indices, |word, index| {
+                atomic(values[index]).on_word(word);
+            })?,
         };
-        if self.on_words::<true, _, _>(endpoint, indices, on_word)? {
+        if done {
             return Ok(());
         }
         let update = |segment: &Segment<T::Memory>, offset, index| {
-            segment.atomic(offset, &atomic(index)).expect("the array lies aligned inside the segments");
+            segment.atomic(offset, &atomic(values.at(index))).expect("the array lies aligned inside the segments");
         };
         if self.directly(endpoint, indices, update)? {
             return Ok(());

@@ -58,14 +58,16 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     }
 }
 
-impl<M: Memory> Part<'_, M> {
+impl<'e, M: Memory> Part<'e, M> {
     /// Fetches a word ahead of its use; `base` is where the part begins, in bytes.
     #[inline(always)]
-    fn fetch<const CHANGES: bool>(&self, base: usize, offset: usize) {
+    fn fetch<const CHANGES: bool>(&self, base: usize, offset: usize) -> &'e AtomicU64 {
+        let word = &self.words[offset];
         match CHANGES {
-            true => self.memory.prefetch_write(base + 8 * offset),
+            true => self.memory.prefetch_write(word),
             false => self.memory.prefetch(base + 8 * offset),
         }
+        word
     }
 }
 
@@ -80,9 +82,7 @@ fn walk<const CHANGES: bool, M: Memory>(
 ) {
     let find = |number: &u64| {
         let (rank, offset) = place(*number);
-        let part = &parts[rank];
-        part.fetch::<CHANGES>(base, offset);
-        &part.words[offset]
+        parts[rank].fetch::<CHANGES>(base, offset)
     };
     let mut ahead: [&AtomicU64; AHEAD] = [&parts[0].words[0]; AHEAD];
     // One loop for all of it, so that what is called is compiled once, and in place.
