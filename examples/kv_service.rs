@@ -77,7 +77,10 @@ impl Program for KeyValue {
         })?;
         let time = endpoint.now() - start;
         endpoint.barrier()?;
-        let lose = self.lose && ranks > 1;
+        let lose = self.lose;
+        if lose && ranks == 1 {
+            return Err("--lose needs at least two ranks".into());
+        }
         if lose && me == victim {
             // It ends without a word, once the others have got here; ranks of one process can not be killed alone.
             let process = endpoint.call(Rank(0), done, &(wrong as u64)).wait(&mut endpoint)?;
@@ -114,6 +117,7 @@ fn main() -> process::ExitCode {
     let entries = flags.value("--entries", "N", 10_000u64, "entries that every rank puts");
     let lose = flags
         .switch("--lose", "the last rank is killed amid the service; between processes, the job's code says so");
+    flags.require(!lose || flags.ranks() > 1, "--lose needs at least two ranks: --ranks 2");
     flags.keep_going(lose);
     let json = flags.json();
     flags.run(KeyValue { entries, lose, json })
