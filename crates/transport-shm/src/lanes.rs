@@ -357,6 +357,11 @@ impl RequestOut {
         now.map(|word| self.back[word].load(Relaxed)) != [seen[0], seen[1], bare[0], bare[1]]
     }
 
+    /// Words of cells written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.writer.written()
+    }
+
     /// Whether all requests have been handled.
     pub(crate) fn quiet(&self) -> bool {
         // A peer that nothing was sent to has handled everything, and its words need not be looked at.
@@ -629,6 +634,16 @@ impl RequestIn {
         Ok(())
     }
 
+    /// Bytes of the byte ring read so far.
+    pub(crate) fn byte_position(&self) -> u64 {
+        self.position.bytes()
+    }
+
+    /// Whether the writer is more than `cells` cells ahead, or cannot be. Looks at no cell that is nearer.
+    pub(crate) fn is_far_behind(&self, cells: u64) -> bool {
+        self.rings.cells.len() as u64 <= 2 * cells || self.reader.is_written(&self.rings.cells, cells)
+    }
+
     /// Whether so many cells have been read that the writer should learn of it.
     #[inline]
     pub(crate) fn due(&self) -> bool {
@@ -662,6 +677,11 @@ pub(crate) struct ReplyOut {
 }
 
 impl ReplyOut {
+    /// Words of cells written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.writer.written()
+    }
+
     /// Whether the asker takes no more replies, or none from this process.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {

@@ -42,10 +42,7 @@ const LAP: u64 = 0xff;
 /// A reader that is so many cells behind, or fewer, is near: its writer packs nothing.
 const NEAR: u64 = 32;
 
-/// A reader that was known to be so many cells behind, or fewer, keeps up.
-const CLOSE: u64 = 16;
-
-/// Cells after which a writer looks for a reader that does not.
+/// Cells after which a writer looks for its reader.
 const LOOK: u64 = 128;
 
 /// Words after which a reader tells how far it is, though more frames wait.
@@ -135,11 +132,10 @@ impl Writer {
     #[cold]
     pub(crate) fn refresh(&mut self, cells: &[Cell], done: &AtomicU64) -> Result<(), Broken> {
         self.known = given_back(done, self.known, self.tail)?;
-        // What the reader has begun to read is not free. Behind a reader that is not close, the writer looks again
-        // soon, since it may pack as soon as that has fallen behind.
+        // What the reader has begun to read is not free. The writer looks again soon, since it may pack as soon as
+        // the reader has fallen behind.
         let all = self.known / WORDS * WORDS + WORDS * cells.len() as u64;
-        let soon = next_cell(self.tail) + WORDS * LOOK;
-        self.limit = if self.tail - self.known > WORDS * CLOSE { all.min(soon) } else { all };
+        self.limit = all.min(next_cell(self.tail) + WORDS * LOOK);
         Ok(())
     }
 
@@ -333,6 +329,13 @@ impl Reader {
         found == lap(self.head, self.log) || found == before(self.head, self.log)
     }
 
+    /// Whether the cell `ahead` cells behind the one that is read has been written to.
+    pub(crate) fn is_written(&self, cells: &[Cell], ahead: u64) -> bool {
+        let position = self.head + WORDS * ahead;
+        // Relaxed: only a hint.
+        cell(cells, position).0[0].load(Relaxed) & LAP == lap(position, self.log)
+    }
+
     /// Whether the frame that `peek` found is in a cell with others before it.
     #[inline]
     pub(crate) fn within(&self) -> bool {
@@ -501,13 +504,13 @@ mod tests {
                 false => writer.push(&cells, 0x100, &[1], &[]),
             }
         };
-        // A reader that keeps up is looked at once per lap, and nothing is packed.
+        // Nothing is packed for a reader that keeps up.
         for _ in 0..10_000 {
             send(&mut writer);
             assert!(!writer.packs());
             done.store(writer.written(), Relaxed);
         }
-        // One that stands still is noticed after a lap at most, and after that soon.
+        // One that stands still is noticed soon.
         let mut sent = 0;
         while !writer.packs() {
             send(&mut writer);

@@ -15,6 +15,7 @@ use crate::ring::{Broken, Position, arrived};
 use crate::sync::AtomicU64;
 use crate::sys;
 use crate::transport::lent::Processes;
+use crate::transport::rest::{Pace, Rest};
 use crate::transport::segments::Segments;
 use crate::watch::{UNKNOWN, Watch, started};
 use am_core::backoff::{Backoff, BackoffPolicy, Next};
@@ -39,6 +40,7 @@ pub(crate) mod faulty;
 mod lent;
 #[cfg(test)]
 mod mappings;
+mod rest;
 pub(crate) mod segments;
 #[cfg(test)]
 mod waits;
@@ -91,6 +93,8 @@ pub struct Shm {
     /// requests, before the peer has said that it sends.
     words: View<AtomicU64>,
     watched: Vec<[u64; 2]>,
+    /// The lane of requests that is not looked at for a while.
+    rest: Option<Rest>,
     /// The peers that have a lane which is watched, or had one, in the order in which they got it: whoever is
     /// about to sleep looks at these alone.
     partners: Vec<u32>,
@@ -141,6 +145,7 @@ struct Asking {
 struct Answering {
     requests: RequestIn,
     replies: ReplyOut,
+    pace: Pace,
 }
 
 impl Shm {
@@ -169,7 +174,7 @@ impl Shm {
         if !board.set_status(me.index(), &[status::ABSENT], status::ACTIVE) {
             return Err(job.taken(me));
         }
-        let peers = 0..layout.peers();
+        let (peers, clock) = (0..layout.peers(), Clock::start());
         let open = |peer| View::new(&guard, 8 * (own::PEERS + peer), 1);
         let asking = peers.clone().map(|peer| {
             let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer, open(peer));
@@ -177,7 +182,7 @@ impl Shm {
         });
         let answering = peers.map(|peer| {
             let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer, open(peer));
-            Answering { requests, replies }
+            Answering { requests, replies, pace: Pace::new(clock.now()) }
         });
         let (asking, answering): (Vec<Asking>, Vec<Answering>) = (asking.collect(), answering.collect());
         // A job of one process needs no watch.
@@ -197,6 +202,7 @@ impl Shm {
             segments,
             words: View::new(&job.mapping, 0, layout.control_bytes() / size_of::<AtomicU64>()),
             watched: vec![[NOWHERE; 2]; layout.peers()],
+            rest: None,
             partners: Vec::with_capacity(layout.peers()),
             first: 0,
             found: false,
@@ -211,7 +217,7 @@ impl Shm {
             bare: 0,
             backoff: Backoff::new(BackoffPolicy::at_memory(layout.peers(), am_core::time::processors())),
             idle_waker: Arc::new(IdleWaker::new(Arc::clone(&board), me)),
-            clock: Clock::start(),
+            clock,
             board,
             job,
             _watch: watch,
@@ -225,6 +231,8 @@ impl Shm {
     #[cold]
     fn note_news(&mut self, news: u64) {
         self.own[own::NEWS_SEEN].store(news, Relaxed);
+        // What a peer sent before it was lost comes first.
+        self.end_rest();
         if self.is_fork() {
             // Nothing of the job is this process's: it neither reads lanes nor gives anything back.
             self.watched.fill([NOWHERE; 2]);
@@ -618,6 +626,9 @@ impl Transport for Shm {
 
     #[inline]
     fn may_deliver(&mut self) -> bool {
+        if self.rest.is_some() {
+            self.look_at_rest();
+        }
         // Acquire: as in `poll`, which takes the news in.
         if self.news[0].load(Acquire) != self.own[own::NEWS_SEEN].load(Relaxed) {
             return true;
@@ -678,7 +689,9 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        self.end_rest();
+    }
 
     fn is_quiescent(&mut self) -> bool {
         let mut all = true;

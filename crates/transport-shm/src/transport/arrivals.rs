@@ -49,7 +49,7 @@ impl Shm {
         sink: &mut S,
     ) -> (usize, Result<(), Broken>) {
         let Self { answering, segments, job, board, fenced, bare, own, .. } = self;
-        let Answering { requests, replies } = &mut answering[peer];
+        let Answering { requests, replies, .. } = &mut answering[peer];
         let segment = &segments.arrivals;
         let (from, home) = (Peer(peer as u32), &own[own::HOME]);
         let (mut done, mut plain) = (0, Words::EMPTY);
@@ -133,12 +133,17 @@ impl Shm {
             // Should a handler unwind, the next poll has to find what is there: the header of this cell has
             // changed for good, while the word that was watched may by then hold anything.
             self.watched[peer][1] = ring::whole_cell(self.watched[peer][1]);
-            let (count, outcome) = self.take_requests(peer, (budget - done).min(QUANTUM), sink);
+            let quota = (budget - done).min(QUANTUM);
+            let (count, outcome) = self.take_requests(peer, quota, sink);
             done += count;
             if let Err(Broken) = outcome {
                 self.break_with(peer);
             }
-            self.watched[peer][1] = self.answering[peer].requests.watch();
+            let Answering { requests, pace, .. } = &mut self.answering[peer];
+            self.watched[peer][1] = requests.watch();
+            if pace.counts(count) {
+                self.look_at_pace(peer, count < quota);
+            }
         }
         done
     }
