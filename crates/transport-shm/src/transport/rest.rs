@@ -5,9 +5,9 @@
 //! therefore leaves the lane alone until its writer is far ahead, which then puts several frames into a line, and
 //! reads lines that are all there. It looks at one cell far ahead meanwhile, and no longer than [`LONGEST_REST`].
 //!
-//! A flood is [`FLOOD`] frames of one cell or less in a row, at [`FLOOD_PACE`] each or faster, while the reader has
-//! sent nothing to their writer. A writer that stops within a rest was waiting for something, and the next rest
-//! needs four times as many frames.
+//! A flood is [`FLOOD`] frames of one cell or less in a row, at [`FLOOD_PACE`] each or faster, while the reader
+//! has sent nothing to their writer. A writer that stops within a rest was waiting for something, and the next
+//! rest needs four times as many frames.
 
 use super::{NOWHERE, Shm};
 use am_core::transport::Waiting;
