@@ -16,6 +16,7 @@ pub(crate) mod mapping;
 pub(crate) mod measure;
 pub(crate) mod p2p;
 pub(crate) mod p2p_cases;
+pub(crate) mod pass;
 pub(crate) mod pgas;
 pub(crate) mod pgas_cases;
 pub(crate) mod picture;

@@ -10,6 +10,7 @@ use super::case::Case;
 #[cfg(feature = "p2p-udp")]
 use super::far_p2p::FarP2pTask;
 use super::p2p::{Operation, P2pTask, Placed, Way};
+use super::pass::Pass;
 use super::raw::RawTask;
 
 const KIB: usize = 1 << 10;
@@ -43,6 +44,12 @@ pub(crate) fn pair() -> Vec<Case> {
         let copy = RawTask::Echo { bytes };
         Case::new(name, Unit::GigabytesPerSecond, task, moved).beside("memcpy, there and back", copy, moved)
     };
+    // What two processes make of it without a library.
+    let by_hand = |name: &str, bytes: usize, pass| {
+        let (task, moved) = (RawTask::Pass { bytes, pass }, 2.0 * bytes as f64);
+        let case = Case::new(name, Unit::GigabytesPerSecond, task, moved);
+        case.beside("memcpy", RawTask::Put { bytes }, bytes as f64)
+    };
     let posted = |name: &str, receives| {
         let alone = P2pTask::PingPong { bytes: 8, way: Way::Elided };
         Case::new(name, Unit::Microseconds, P2pTask::Posted { receives }, 1.0).beside("none posted", alone, 1.0)
@@ -67,6 +74,12 @@ pub(crate) fn pair() -> Vec<Case> {
             .bar(Bar::ValueAtLeast(25.0)),
         bulk("64 KB ping-pong", 64 * KIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
         bulk("1 MiB ping-pong", MIB, Way::Elided).bar(Bar::RatioAtLeast(0.85)),
+        by_hand("64 KB by hand, mapped", 64 * KIB, Pass::Mapped),
+        by_hand("64 KB by hand, by the system", 64 * KIB, Pass::System),
+        by_hand("64 KB by hand, two copies", 64 * KIB, Pass::Twice),
+        by_hand("1 MiB by hand, mapped", MIB, Pass::Mapped),
+        by_hand("1 MiB by hand, by the system", MIB, Pass::System),
+        by_hand("1 MiB by hand, two copies", MIB, Pass::Twice),
         placed("64 KB ping-pong, from segments", 64 * KIB, Placed::Out),
         placed("1 MiB ping-pong, from segments", MIB, Placed::Out),
         placed("64 KB ping-pong, into segments", 64 * KIB, Placed::Into),

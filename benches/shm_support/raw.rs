@@ -8,19 +8,20 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use super::mapping::{LINE_BYTES, Line, Shared, futex_wait, futex_wake};
+use super::pass::Pass;
 use super::ring::{self, Announce, Ring};
 use super::tokio_calls::PAUSE;
 
 /// Most ranks that the control lines have room for.
 const MAX_RANKS: usize = 64;
 /// Bytes that the copying baselines rotate over at most.
-const BULK_BYTES: usize = 4 << 20;
+pub(super) const BULK_BYTES: usize = 4 << 20;
 
 const CONTROL: usize = 0;
-const PING: usize = CONTROL + MAX_RANKS * LINE_BYTES;
+pub(super) const PING: usize = CONTROL + MAX_RANKS * LINE_BYTES;
 /// Pages apart from the ping lines, so that the adjacent-line prefetcher couples nothing.
 const RING: usize = 64 << 10;
-const BULK: usize = 2 << 20;
+pub(super) const BULK: usize = 2 << 20;
 /// Bytes of the mapping that all of this needs.
 pub(crate) const ARENA_BYTES: usize = BULK + BULK_BYTES;
 
@@ -76,6 +77,13 @@ pub(crate) enum RawTask {
         /// Bytes of the block.
         bytes: usize,
     },
+    /// Blocks to and fro between the memory of two processes.
+    Pass {
+        /// Bytes of each.
+        bytes: usize,
+        /// How it gets there.
+        pass: Pass,
+    },
     /// What one rank, or each, has just written into its part of the mapping is copied out by all others, until
     /// they have it. Ranks take turns to give. The time is that of the copies alone.
     Give {
@@ -88,8 +96,8 @@ pub(crate) enum RawTask {
 
 /// One rank's view of the shared arena.
 pub(crate) struct Arena {
-    memory: Shared,
-    rank: usize,
+    pub(super) memory: Shared,
+    pub(super) rank: usize,
     ranks: usize,
     round: u64,
 }
@@ -125,6 +133,7 @@ impl Arena {
             RawTask::PutAfresh { bytes } => self.put_afresh(bytes, iterations),
             RawTask::CopyInCache { bytes } => self.copy_in_cache(bytes, iterations),
             RawTask::Echo { bytes } => self.echo(bytes, iterations),
+            RawTask::Pass { bytes, pass } => self.pass(bytes, pass, iterations),
             RawTask::Give { bytes, all } => self.give(bytes, all, iterations),
         }
     }

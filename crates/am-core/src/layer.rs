@@ -96,6 +96,7 @@ use crate::transport::{Body, Category, Completion, Lane, Lent, LentFault, Limits
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A state that owns the state `L` of a layer. A type is its own layer, for programs that have no other state.
 #[diagnostic::on_unimplemented(
@@ -527,6 +528,25 @@ impl<'a> Outbox<'a> {
             return None;
         }
         self.link.read_mapped(rank, rank == self.rank(), offset, out)
+    }
+
+    /// Whether this process sees a rank's segment as memory.
+    pub fn maps_segment(&self, rank: Rank) -> bool {
+        self.copy_segment(0..0, rank, 0).is_some()
+    }
+
+    /// Copies bytes of the own segment to byte `offset` of a rank's, where this process sees that as memory, as
+    /// [`read_segment`](Self::read_segment) says. `None` where it does not, and nothing was copied. The rank
+    /// learns of the bytes by a message that is sent afterwards. Not atomic as a whole; where both ranges overlap,
+    /// what is there afterwards is not specified. Does not block or allocate.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfRange`]; nothing is written then.
+    pub fn copy_segment(&self, from: Range<u64>, rank: Rank, offset: u64) -> Option<Result<(), SegmentError>> {
+        if rank.0 >= self.ranks() {
+            return None;
+        }
+        self.link.copy_mapped(rank, rank == self.rank(), from, offset)
     }
 
     fn try_send<A: Arguments>(

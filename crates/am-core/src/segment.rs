@@ -81,6 +81,18 @@ pub trait Memory {
         }
     }
 
+    /// Copies words of other memory, which may change meanwhile, to byte offset `at`, a multiple of 8: as relaxed
+    /// atomic accesses of each word do. Whether it did; nothing was copied otherwise, as by default, and memory of
+    /// this process takes the bytes on their way.
+    ///
+    /// # Panics
+    /// If the range is outside the memory; [`Segment`] checks it first.
+    #[inline]
+    fn copy_words(&self, at: usize, source: &[AtomicU64]) -> bool {
+        let _ = (at, source);
+        false
+    }
+
     /// Hints that the word at byte offset `at` will be used soon. Any offset is allowed.
     fn prefetch(&self, at: usize) {
         let _ = at;
@@ -115,6 +127,10 @@ impl Memory for AnyMemory {
         (**self).load(at, out);
     }
 
+    fn copy_words(&self, at: usize, source: &[AtomicU64]) -> bool {
+        (**self).copy_words(at, source)
+    }
+
     fn prefetch(&self, at: usize) {
         (**self).prefetch(at);
     }
@@ -138,6 +154,10 @@ impl Memory for MemoryRef<'_> {
 
     fn load(&self, at: usize, out: &mut [u8]) {
         (**self).load(at, out);
+    }
+
+    fn copy_words(&self, at: usize, source: &[AtomicU64]) -> bool {
+        (**self).copy_words(at, source)
     }
 
     fn prefetch(&self, at: usize) {
@@ -335,9 +355,13 @@ impl<M: Memory> Segment<M> {
         len: usize,
     ) -> Result<(), SegmentError> {
         let (from, to_at) = (self.range(offset, len)?, to.range(at, len)?);
+        let whole = from.is_multiple_of(8) && to_at.is_multiple_of(8);
+        let copied = if whole && len >= PIECE / 8 { len / 8 * 8 } else { 0 };
+        let words = || &self.memory.words()[from / 8..][..copied / 8];
+        let start = if copied != 0 && to.memory.copy_words(to_at, words()) { copied } else { 0 };
         // Through memory that stays in the processor's first cache.
         let mut piece = [0; PIECE];
-        for start in (0..len).step_by(PIECE) {
+        for start in (start..len).step_by(PIECE) {
             let piece = &mut piece[..(len - start).min(PIECE)];
             self.memory.load(from + start, piece);
             to.memory.store(to_at + start, piece);

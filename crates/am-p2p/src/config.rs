@@ -20,9 +20,10 @@ pub enum Protocol {
     /// messages.
     EagerAware,
     /// In addition, the end of a written message is told by its last byte, and its envelope comes with the first.
-    /// Where a receiver can read the sender's memory, as processes of one host can where the system permits it, it
-    /// reads the message there instead (RTS, ACK): one copy rather than two, into the buffer of the call that
-    /// waits for the message.
+    /// Where a receiver can read the sender's memory, as processes of one host can where the system permits it,
+    /// the message is announced instead (RTS). The receiver reads it there (ACK) if the system copies fast enough
+    /// ([`MessageConfig::lent_cost`]): one copy rather than two, into the buffer of the call that waits for the
+    /// message. Otherwise it says where the message goes (CTS).
     #[default]
     Elided,
 }
@@ -69,12 +70,21 @@ pub struct MessageConfig {
     /// Bytes of the segment that long messages are written to. At most a quarter of the segment is taken; what
     /// does not fit there travels in Medium messages.
     pub staging: u64,
+    /// The most that a copy by the system may take, in percent of the time of a copy within the process, for a
+    /// receiver with a processor to itself to read long messages where senders lend them instead of having them
+    /// written to its segment, by [`Protocol::Elided`]. 0 for messages that are written wherever there is room for
+    /// them in the segment, `u32::MAX` for ones that are always read. Other values are compared with
+    /// [`Endpoint::lent_cost`](am_core::Endpoint::lent_cost), which each rank measures when it posts its first
+    /// long receive from a rank whose memory it can read.
+    pub lent_cost: u32,
 }
 
 impl Default for MessageConfig {
-    /// The protocol [`Protocol::Elided`], 8 KiB eagerly, 16 MiB unexpected, 8 MiB of the segment.
+    /// The protocol [`Protocol::Elided`], 8 KiB eagerly, 16 MiB unexpected, 8 MiB of the segment, copies of the
+    /// system that take at most three times as long as others.
     fn default() -> Self {
-        Self { protocol: Protocol::default(), eager: 8 << 10, unexpected: 16 << 20, staging: 8 << 20 }
+        let (eager, unexpected, staging) = (8 << 10, 16 << 20, 8 << 20);
+        Self { protocol: Protocol::default(), eager, unexpected, staging, lent_cost: 300 }
     }
 }
 
@@ -105,6 +115,12 @@ impl MessageConfig {
     /// Sets the bytes of the segment that long messages are written to.
     pub fn staging(mut self, bytes: u64) -> Self {
         self.staging = bytes;
+        self
+    }
+
+    /// Sets the most that a copy by the system may take, in percent of another one.
+    pub fn lent_cost(mut self, percent: u32) -> Self {
+        self.lent_cost = percent;
         self
     }
 }

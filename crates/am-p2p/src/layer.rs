@@ -16,7 +16,7 @@ use am_core::{
     ReplyError, Request, SendError, Transport, WaitError, WaitReason, Words,
 };
 use am_pgas::allocator::{AllocationError, LocalArray, SegmentAllocation, SegmentAllocator};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +26,10 @@ const LOOKS: u32 = 64;
 /// Bytes of a part of a long message that is placed in the receiver's segment: the receiver copies one out while
 /// the next is written.
 pub(crate) const PART: u64 = 64 << 10;
+
+/// The same over a network, which the sender does not see as memory: a part costs several times what its receiver
+/// takes to copy it out.
+const FAR_PART: u64 = 1 << 20;
 
 /// The handlers.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +124,13 @@ static IDS: AtomicU64 = AtomicU64::new(0);
 
 /// A digest of the settings, by which tables of handlers differ where these do.
 fn digest(config: &MessageConfig) -> u32 {
-    let numbers = [config.protocol as u64, config.eager as u64, config.unexpected, config.staging];
+    let numbers = [
+        config.protocol as u64,
+        config.eager as u64,
+        config.unexpected,
+        config.staging,
+        u64::from(config.lent_cost),
+    ];
     let mixed = numbers.iter().fold(0u64, |all, number| {
         let mixed = (all ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed ^ (mixed >> 29)
@@ -175,7 +185,7 @@ impl Messages {
         })?;
         let answer = layer.reply("answer", |messages: &mut Self, from, [a, b, c, d]: [u32; 4], payload| {
             let long = |low, high| u64::from(low) | u64::from(high) << 32;
-            let part = Part { receive: Key::from_u64(long(a, b)), at: long(c, d), envelope: None };
+            let part = Part { receive: Key::from_u64(long(a, b)), at: long(c, d), envelope: None, copied: 0 };
             messages.machine.on_part(from.rank.0, &part, &payload);
         })?;
         let read = layer.request_largest("read", move |messages: &mut Self, token, words: [u32; 9], _| {
@@ -328,8 +338,9 @@ pub(crate) fn unsent(error: SendError) -> Unsent<SendError> {
 }
 
 /// The most bytes of a part, of what the network carries at most.
-pub(crate) fn longest_part(placed: bool, most: impl FnOnce(Category) -> Option<u64>) -> u64 {
-    if placed { most(Category::Long).unwrap_or(0).min(PART) } else { most(Category::Medium).unwrap_or(0) }
+pub(crate) fn longest_part(placed: bool, near: bool, most: impl FnOnce(Category) -> Option<u64>) -> u64 {
+    let long = if near { PART } else { FAR_PART };
+    if placed { most(Category::Long).unwrap_or(0).min(long) } else { most(Category::Medium).unwrap_or(0) }
 }
 
 impl Wire for OutboxWire<'_, '_> {
@@ -388,13 +399,24 @@ impl Wire for OutboxWire<'_, '_> {
         read.expect("messages are sent from inside the segment");
     }
 
+    fn maps(&self, to: u32) -> bool {
+        // A message to oneself is sent like one to others.
+        Rank(to) != self.outbox.rank() && self.outbox.maps_segment(Rank(to))
+    }
+
+    fn copy_own(&mut self, from: Range<u64>, to: u32, offset: u64) -> bool {
+        matches!(self.outbox.copy_segment(from, Rank(to), offset), Some(Ok(())))
+    }
+
     fn longest_part(&self, to: u32, placed: bool) -> u64 {
-        longest_part(placed, |category| self.outbox.max_payload(self.address(to), category, Lane::Request, 11))
+        let most = |category| self.outbox.max_payload(self.address(to), category, Lane::Request, 11);
+        longest_part(placed, self.maps(to), most)
     }
 
     fn longest_read(&self, to: u32, placed: bool) -> u32 {
-        let most =
-            longest_part(placed, |category| self.outbox.max_payload(self.address(to), category, Lane::Reply, 4));
+        let most = longest_part(placed, true, |category| {
+            self.outbox.max_payload(self.address(to), category, Lane::Reply, 4)
+        });
         u32::try_from(most).unwrap_or(u32::MAX).max(1)
     }
 }

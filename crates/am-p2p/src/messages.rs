@@ -157,6 +157,28 @@ impl Communicator {
         }
     }
 
+    /// Finds out whether the system copies fast enough, if a peer's memory can be read and it is not known yet.
+    #[inline]
+    fn ask_for_cost<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
+        let machine = &endpoint.layer_unscheduled::<Messages>().machine;
+        let most = machine.config.lent_cost;
+        if machine.wants_cost(rank) {
+            Self::find_cost(endpoint, most);
+        }
+    }
+
+    #[cold]
+    fn find_cost<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, most: u32) {
+        // Ranks that share processors would wait for each other's turns at two copies.
+        let fast = match most {
+            u32::MAX => true,
+            0 => false,
+            _ if !endpoint.transport().spins() => true,
+            _ => endpoint.lent_cost().is_none_or(|cost| cost <= most),
+        };
+        endpoint.layer_unscheduled::<Messages>().machine.note_cost(fast);
+    }
+
     /// Reads the message of a receive where its sender lends it, if it does: a piece at a time, from byte `at` on.
     /// Whether all of it is there.
     pub(crate) fn read_lent<T: Transport, S: HasLayer<Messages>>(
@@ -219,11 +241,12 @@ impl Communicator {
             let placed = endpoint.layer_unscheduled::<Messages>().machine.is_placed(key);
             let Some((to, placed)) = placed else { return Ok(()) };
             let address = Address { rank: Rank(to), endpoint: number };
-            let most = layer::longest_part(placed, |category: Category| {
+            let near = endpoint.mapped_segment(address.rank).is_some();
+            let most = layer::longest_part(placed, near, |category: Category| {
                 endpoint.max_payload(address, category, Lane::Request, 11)
             });
             let layer = endpoint.layer_unscheduled::<Messages>();
-            let Some(next) = layer.machine.next_part(key, |_, _| most) else {
+            let Some(next) = layer.machine.next_part(key, near, |_, _| most) else {
                 endpoint.layer_mut::<Messages>().machine.written(key);
                 return Ok(());
             };
@@ -367,6 +390,7 @@ impl Communicator {
         self.check_endpoint(endpoint)?;
         if selector.source != ANY && endpoint.layer_unscheduled::<Messages>().machine.is_long(capacity) {
             Self::ask_for_access(endpoint, selector.source);
+            Self::ask_for_cost(endpoint, selector.source);
         }
         let layer = endpoint.layer_unscheduled::<Messages>();
         let key = layer.machine.post(selector, kind.number(), capacity);

@@ -5,10 +5,9 @@
 //! and write. So a long message from there is copied once, by its receiver and without a call of the system, where
 //! both see the segments as memory (ranks of one host, protocols [`Read`](crate::Protocol::Read) and
 //! [`Elided`](crate::Protocol::Elided)); and a long message into there is written where it stays, over any network
-//! and by any protocol that writes, so that nobody copies it out. Elsewhere a message from there takes one copy
-//! more
-//! than one from a slice, a part at a time, since networks take slices; so does one between two segments whose
-//! receive was advertised before it was sent. Short ones travel as others do.
+//! and by any protocol that writes, so that nobody copies it out; between two segments of one host, the sender
+//! copies it from one to the other. Elsewhere a message from there takes one copy more than one from a slice, a
+//! part at a time, since networks take slices. Short ones travel as others do.
 //!
 //! | form | memory |
 //! |---|---|

@@ -316,6 +316,19 @@ mod string {
         }
     }
 
+    /// Copies whole words, as atomic loads and stores do one by one; of places that overlap, in ascending order or
+    /// by blocks.
+    pub(super) fn copy(words: &[AtomicU64], source: &[AtomicU64]) {
+        assert_eq!(words.len(), source.len(), "as many words as are copied");
+        let (target, source) = (words.as_ptr().cast_mut(), source.as_ptr());
+        // SAFETY: as many words as both slices have, which consist of atomics: both ends are aligned, and loaded
+        // from and stored to as `load` and `store` do.
+        unsafe {
+            asm!("rep movsq", inout("rcx") words.len() => _, inout("rsi") source => _, inout("rdi") target => _,
+                options(nostack, preserves_flags));
+        }
+    }
+
     /// Loads whole words.
     pub(super) fn load(words: &[AtomicU64], out: &mut [[u8; 8]]) {
         assert_eq!(words.len(), out.len(), "as many words as are copied");
@@ -387,6 +400,12 @@ impl Memory for ShmMemory {
         load_many(&self.0, at, out);
     }
 
+    #[cfg(target_arch = "x86_64")]
+    fn copy_words(&self, at: usize, source: &[AtomicU64]) -> bool {
+        string::copy(&self.0[at / 8..][..source.len()], source);
+        true
+    }
+
     #[inline]
     fn prefetch(&self, at: usize) {
         self.0.fetch(at, Use::Read);
@@ -401,6 +420,7 @@ impl Memory for ShmMemory {
 #[cfg(all(test, not(am_loom)))]
 mod tests {
     use super::*;
+    use am_core::segment::Segment;
 
     /// Every alignment of both ends, around the least length for string instructions.
     #[test]
@@ -420,6 +440,27 @@ mod tests {
                 memory.load(at, &mut found[from % 8..][..len]);
                 assert!(found[from % 8..][..len] == bytes[from..from + len], "{len} bytes from {at}");
             }
+        }
+    }
+
+    /// From segment to segment, of every alignment of both ends.
+    #[test]
+    fn copies_between_segments_are_exact() {
+        let mappings = [1, 2].map(|_| Mapping::wiped_on_fork(8192).expect("there is memory"));
+        let segments = mappings.map(|mapping| Segment::new(ShmMemory::new(View::new(&mapping, 0, 1024)), 8192));
+        let [from, to] = &segments;
+        let bytes: Vec<u8> = (0..8192u32).map(|byte| (byte % 251) as u8 + 1).collect();
+        from.write(0, &bytes).unwrap();
+        for (len, offset, at) in
+            [(1024, 0, 0), (1031, 8, 16), (4099, 24, 8), (1032, 3, 8), (1032, 8, 5), (7, 1, 2)]
+        {
+            to.write(0, &[0; 8192]).unwrap();
+            from.copy_to(offset, to, at, len).unwrap();
+            let (mut all, end) = (vec![0; 8192], at as usize + len);
+            to.read(0, &mut all).unwrap();
+            assert!(all[at as usize..end] == bytes[offset as usize..][..len], "{len} bytes from {offset} to {at}");
+            let around = all[..at as usize].iter().chain(&all[end..]);
+            assert!(around.into_iter().all(|byte| *byte == 0), "{len} bytes from {offset} to {at}");
         }
     }
 

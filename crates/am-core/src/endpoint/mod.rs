@@ -8,6 +8,7 @@ mod collective;
 mod dispatch;
 mod joining;
 mod layers;
+mod lent_cost;
 mod recent;
 mod send;
 mod sender;

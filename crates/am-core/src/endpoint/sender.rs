@@ -16,6 +16,7 @@ use crate::transport::{
     Body, Category, Lane, Lent, LentFault, Limits, PeerStatus, PendingKey, Refused, ReplyBound, ReplyPath,
     RequestHeader, Transport,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The part of a transport that progress functions send through, of any transport.
@@ -31,6 +32,14 @@ pub(crate) trait Link {
     fn losses_so_far(&self) -> u32;
     fn read_lent_of(&mut self, peer: Peer, lent: &Lent, at: u64, out: &mut [u8]) -> Result<(), LentFault>;
     fn read_mapped(&self, rank: Rank, own: bool, offset: u64, out: &mut [u8]) -> Option<Result<(), SegmentError>>;
+    /// Copies bytes of the own segment into that of `rank`.
+    fn copy_mapped(
+        &self,
+        rank: Rank,
+        own: bool,
+        from: Range<u64>,
+        offset: u64,
+    ) -> Option<Result<(), SegmentError>>;
 }
 
 impl<T: Transport> Link for T {
@@ -86,6 +95,19 @@ impl<T: Transport> Link for T {
     fn read_mapped(&self, rank: Rank, own: bool, offset: u64, out: &mut [u8]) -> Option<Result<(), SegmentError>> {
         let segment = if own { Some(self.segment()) } else { self.remote_segment(rank) };
         segment.map(|segment| segment.read(offset, out))
+    }
+
+    fn copy_mapped(
+        &self,
+        rank: Rank,
+        own: bool,
+        from: Range<u64>,
+        offset: u64,
+    ) -> Option<Result<(), SegmentError>> {
+        let to = if own { self.segment() } else { self.remote_segment(rank)? };
+        let bytes = from.end.saturating_sub(from.start);
+        // More than an address space holds is outside any segment.
+        Some(self.segment().copy_to(from.start, to, offset, usize::try_from(bytes).unwrap_or(usize::MAX)))
     }
 }
 

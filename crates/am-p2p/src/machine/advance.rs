@@ -68,6 +68,12 @@ pub(crate) trait Wire {
     /// Copies bytes of the own segment that a message is sent from.
     fn read_own(&mut self, at: u64, out: &mut [u8]);
 
+    /// Whether this process sees a peer's segment as memory.
+    fn maps(&self, to: u32) -> bool;
+
+    /// Copies bytes of the own segment, which a message is sent from, to a place in such a peer's. Whether it did.
+    fn copy_own(&mut self, from: Range<u64>, to: u32, offset: u64) -> bool;
+
     /// The most bytes of a part.
     fn longest_part(&self, to: u32, placed: bool) -> u64;
 
@@ -93,6 +99,9 @@ const fn part_len(len: u64) -> u64 {
 
 /// Bytes of a part at least.
 const SHORTEST_PART: u64 = 8 << 10;
+
+/// Bytes of the segment that are copied on their way to a network at most.
+const MOST_SCRATCH: u64 = 64 << 10;
 
 /// What serving a peer has come to.
 enum Served {
@@ -262,7 +271,8 @@ impl Machine {
 
     /// The next part of a message that is being written: whom it goes to, which bytes, and where in the receiver's
     /// segment. `most` tells the most bytes of a part that is placed there, or is not.
-    pub(crate) fn next_part(&self, key: Key, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
+    /// `near` if the receiver's segment is memory of this process.
+    pub(crate) fn next_part(&self, key: Key, near: bool, most: impl FnOnce(u32, bool) -> u64) -> Option<Next> {
         let send = self.sends.get(key)?;
         let Grant { receive, offset, stays, unknown } = send.grant?;
         // An elided end is told by the bytes, so that there is a part even where there are none.
@@ -270,9 +280,11 @@ impl Machine {
         if send.at == send.len && !envelope {
             return None;
         }
-        let most = most(send.to, offset.is_some()).min(if stays { u64::MAX } else { part_len(send.len) }).max(1);
+        let most =
+            most(send.to, offset.is_some()).min(if stays || !near { u64::MAX } else { part_len(send.len) }).max(1);
         let end = send.len.min(send.at + most);
-        let part = Part { receive, at: send.at, envelope: envelope.then_some((send.envelope, send.len)) };
+        let part =
+            Part { receive, at: send.at, envelope: envelope.then_some((send.envelope, send.len)), copied: 0 };
         let offset = offset.map(|offset| offset + send.at);
         Some(Next { to: send.to, part, bytes: send.at as usize..end as usize, offset })
     }
@@ -298,8 +310,33 @@ impl Machine {
     }
 
     fn write<W: Wire>(&mut self, key: Key, wire: &mut W) -> Result<Served, W::Error> {
-        while let Some(next) = self.next_part(key, |to, placed| wire.longest_part(to, placed)) {
+        let Some(send) = self.sends.get(key) else { return Ok(Served::Sent) };
+        let (own, near) = (if let Body::Placed(at) = send.body { Some(at) } else { None }, wire.maps(send.to));
+        let most = |wire: &W, to, placed| match own {
+            Some(_) if placed && near => Part::MOST_COPIED,
+            // As much as is copied on its way at once.
+            Some(_) => wire.longest_part(to, placed).min(MOST_SCRATCH),
+            None => wire.longest_part(to, placed),
+        };
+        while let Some(mut next) = self.next_part(key, near, |to, placed| most(wire, to, placed)) {
             let Self { sends, scratch, .. } = self;
+            if near && let (Some(at), Some(offset), Some(send)) = (own, next.offset, sends.get_mut(key)) {
+                let end = next.bytes.end as u64;
+                // Not again where there was no room to tell of it.
+                if send.copied < end {
+                    let from = at + next.bytes.start as u64..at + end;
+                    if !wire.copy_own(from, next.to, offset) {
+                        let rank = next.to;
+                        self.fault(rank);
+                        return Ok(Served::Gone);
+                    }
+                    send.copied = end;
+                }
+                next.part.copied = next.bytes.len() as u32;
+                attempt!(wire.part(next.to, &next.part, &[], None));
+                self.part_sent(key, next.bytes.end);
+                continue;
+            }
             let bytes = match sends.get(key).map(|send| &send.body) {
                 Some(Body::Owned(bytes)) => &bytes[next.bytes.clone()],
                 Some(Body::Placed(at)) => {

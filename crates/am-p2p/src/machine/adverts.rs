@@ -45,7 +45,8 @@ impl Machine {
         let (peer, context) = (self.pairs[pair].peer as usize, self.context(selector.context));
         let into_segment = self.receive_mut(key).has_own();
         if self.reads(peer) && !into_segment {
-            // Its message is read.
+            // Its message is read, or its sender hears where to write it: where it lies in a segment, one copy is
+            // enough.
         } else if self.contexts[context].wildcards != 0 || self.pairs[pair].revoking.is_some() {
             self.defer(context, key);
         } else if self.peers[peer].adverts < ADVERTS && self.peers[peer].gone.is_none() {

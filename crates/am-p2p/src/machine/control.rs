@@ -288,12 +288,18 @@ pub(crate) struct Part {
     pub(crate) receive: Key,
     pub(crate) at: u64,
     pub(crate) envelope: Option<(Envelope, u64)>,
+    /// Bytes that the sender has copied to their place by itself, in the segment of a receiver that it sees as
+    /// memory. The message has none then.
+    pub(crate) copied: u32,
 }
 
 impl Part {
+    /// The most bytes that a sender copies by itself between two such messages.
+    pub(crate) const MOST_COPIED: u64 = 1 << 20;
+
     pub(crate) fn encode(&self) -> [u32; 11] {
         let (receive, (envelope, len)) = (self.receive.to_u64(), self.envelope.unwrap_or_default());
-        let reported = u32::from(self.envelope.is_some());
+        let reported = u32::from(self.envelope.is_some()) | self.copied << 1;
         let Envelope { context, tag, sequence, kind } = envelope;
         let halves = |long: u64| [long as u32, (long >> 32) as u32];
         let ([a, b], [c, d], [e, f]) = (halves(receive), halves(self.at), halves(len));
@@ -306,7 +312,8 @@ impl Part {
         Self {
             receive: Key::from_u64(long(a, b)),
             at: long(c, d),
-            envelope: (reported != 0).then_some((envelope, long(e, f))),
+            envelope: (reported & 1 != 0).then_some((envelope, long(e, f))),
+            copied: reported >> 1,
         }
     }
 }
@@ -383,8 +390,10 @@ mod tests {
             }
         }
         assert_eq!(Control::decode(&Words::from_slice(&[14, 0, 0]).unwrap()), None);
-        for envelope in [None, Some((envelope, 1 << 33))] {
-            let part = Part { receive, at: 1 << 35, envelope };
+        for (envelope, copied) in
+            [(None, 0), (Some((envelope, 1 << 33)), 0), (None, 1 << 20), (Some((envelope, 9)), 9)]
+        {
+            let part = Part { receive, at: 1 << 35, envelope, copied };
             assert_eq!(Part::decode(part.encode()), part);
         }
         for offset in [None, Some(1 << 34)] {

@@ -126,7 +126,8 @@ impl Draw<'_> {
             _ => of.map(|block| block.offset.wrapping_add(at)),
         };
         // Transports let nobody write beyond the segment.
-        (Part { receive, at, envelope }, bytes, offset.filter(inside))
+        let copied = self.one_of(&[0, 0, 0, 1, 300, 2000, u32::MAX >> 1]);
+        (Part { receive, at, envelope, copied }, bytes, offset.filter(inside))
     }
 
     fn control(&mut self) -> Control {

@@ -46,6 +46,17 @@ impl Machine {
         self.peers[peer].readable = Some(readable);
     }
 
+    /// Whether it is to be found out what a copy by the system costs, before a receive from a peer is posted.
+    pub(crate) fn wants_cost(&self, rank: u32) -> bool {
+        let reads = |peer: &u32| self.reads(*peer as usize);
+        self.copies_fast.is_none() && self.peer_of.get(&rank).is_some_and(reads)
+    }
+
+    /// Learns whether the system copies fast enough for messages to be read where they are lent.
+    pub(crate) fn note_cost(&mut self, fast: bool) {
+        self.copies_fast = Some(fast);
+    }
+
     /// Whether memory of a peer can be read, and the peer is taken to read this rank's.
     pub(super) fn reads(&self, peer: usize) -> bool {
         self.config.protocol == Protocol::Elided && self.peers[peer].readable == Some(true)
@@ -69,10 +80,12 @@ impl Machine {
     pub(super) fn await_reader(&mut self, key: Key, peer: usize, Offer { send, lent }: Offer) -> bool {
         let refused = self.peers[peer].readable == Some(false);
         let (elided, into_segment) = (self.config.protocol == Protocol::Elided, self.receive_mut(key).has_own());
+        let len = self.receive_mut(key).len;
+        let written = self.copies_fast == Some(false) && self.staging.has(len);
         let reads = |source: &Source| match source {
             Source::Segment(_) => self.reads_segments(),
             // Written by its sender, it needs no second copy into the segment.
-            Source::Process(_) => elided && !refused && !into_segment,
+            Source::Process(_) => elided && !refused && !into_segment && !written,
         };
         let Some(lent) = lent.filter(reads) else { return false };
         if self.unread.is_empty() {

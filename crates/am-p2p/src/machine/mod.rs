@@ -164,6 +164,8 @@ pub(crate) struct Machine {
     window: Credit,
     /// Whether messages of a pair arrive in order.
     ordered: bool,
+    /// Whether the system copies from process to process fast enough, once that was found out.
+    copies_fast: Option<bool>,
     peers: Vec<Peer>,
     peer_of: Map<u32>,
     pairs: Vec<Pair>,
@@ -219,6 +221,7 @@ impl Machine {
             // The number of ranks is not known yet: no window is larger than that of a job of one.
             window: window(&config, 1),
             ordered: false,
+            copies_fast: None,
             peers: Vec::new(),
             peer_of: Map::default(),
             pairs: Vec::new(),

@@ -14,6 +14,7 @@ use am_core::transport::{Lent, LentFault};
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// What happens at a rank, in order.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,9 @@ pub(super) struct Network {
     /// What the ranks' segments have of messages that are sent from there, and where a caller took it back.
     memory: Vec<Vec<u8>>,
     withdrawn: BTreeSet<(u32, u64)>,
+    /// Whether ranks see each other's segments as memory, and what they have copied there since the last delivery.
+    pub(super) maps: bool,
+    pub(super) copied: Vec<(u32, u64, Vec<u8>)>,
 }
 
 impl Network {
@@ -112,6 +116,16 @@ impl Wire for Port<'_> {
 
     fn read_own(&mut self, at: u64, out: &mut [u8]) {
         out.copy_from_slice(&self.network.memory[self.me as usize][at as usize..][..out.len()]);
+    }
+
+    fn maps(&self, _: u32) -> bool {
+        self.network.maps
+    }
+
+    fn copy_own(&mut self, from: Range<u64>, to: u32, offset: u64) -> bool {
+        let bytes = self.network.memory[self.me as usize][from.start as usize..from.end as usize].to_vec();
+        self.network.copied.push((to, offset, bytes));
+        true
     }
 
     fn longest_part(&self, _: u32, placed: bool) -> u64 {
@@ -195,7 +209,12 @@ impl Play {
         let eager = [0, 100, 800][random.next_u32() as usize % 3];
         let unexpected = [0, 64 * 200][random.next_u32() as usize % 2];
         let staging = [0, 1024, SEGMENT][random.next_u32() as usize % 3];
-        Self::with(random, ranks, MessageConfig { protocol, eager, unexpected, staging }, ordered)
+        Self::with(
+            random,
+            ranks,
+            MessageConfig { protocol, eager, unexpected, staging, lent_cost: u32::MAX },
+            ordered,
+        )
     }
 
     pub(super) fn with(random: Pcg32, ranks: usize, config: MessageConfig, ordered: bool) -> Self {
@@ -215,6 +234,8 @@ impl Play {
                 lent: BTreeMap::new(),
                 memory: vec![Vec::new(); ranks],
                 withdrawn: BTreeSet::new(),
+                maps: false,
+                copied: Vec::new(),
             },
             mapped: false,
             owner: std::sync::Arc::default(),
@@ -229,9 +250,11 @@ impl Play {
     /// Ranks that read each other's memory.
     pub(super) fn near(mut self) -> Self {
         for machine in &mut self.machines {
+            // Of some the system's copies are slow.
+            machine.note_cost(!self.random.next_u32().is_multiple_of(3));
             (0..self.ranks.len() as u32).for_each(|rank| machine.note_access(rank, true));
         }
-        self.mapped = true;
+        (self.mapped, self.network.maps) = (true, true);
         self
     }
 
@@ -247,7 +270,7 @@ impl Play {
 
     /// The same, by a protocol.
     pub(super) fn pair_with(protocol: Protocol, unexpected: u64) -> Self {
-        let config = MessageConfig { protocol, eager: 10, unexpected, staging: SEGMENT };
+        let config = MessageConfig { protocol, eager: 10, unexpected, staging: SEGMENT, lent_cost: u32::MAX };
         Self::with(Pcg32::seed_from_u64(0), 2, config, true)
     }
 
@@ -461,8 +484,8 @@ impl Play {
         let mut done = machine.advance(&mut port).unwrap() == Progress::Advanced;
         rank.lent.retain(|(key, bytes)| {
             if machine.granted(*key) {
-                let mut room = true;
-                while let Some(next) = machine.next_part(*key, |to, placed| port.longest_part(to, placed)) {
+                let (mut room, near) = (true, port.network.maps);
+                while let Some(next) = machine.next_part(*key, near, |to, placed| port.longest_part(to, placed)) {
                     room = port.part(next.to, &next.part, &bytes[next.bytes.clone()], next.offset).is_ok();
                     if !room {
                         break;
@@ -529,6 +552,9 @@ impl Play {
         }
         let index = if self.ordered { 0 } else { self.below(waiting) };
         let packet = self.network.link(from, to).remove(index).unwrap();
+        for (to, offset, bytes) in self.network.copied.drain(..) {
+            self.ranks[to as usize].segment[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
         let (machine, segment) = (&mut self.machines[to as usize], &mut self.ranks[to as usize].segment);
         match packet {
             Packet::Control(control, credit) => machine.on_control(from, control, credit),
@@ -546,7 +572,7 @@ impl Play {
                     Stored::Here(bytes) => bytes.to_vec(),
                     Stored::Placed(at) => self.network.memory[to as usize][at as usize..][..len as usize].to_vec(),
                 };
-                let answer = Packet::Part(Part { receive, at, envelope: None }, bytes, offset);
+                let answer = Packet::Part(Part { receive, at, envelope: None, copied: 0 }, bytes, offset);
                 self.network.link(to, from).push_back(answer);
             }
         }

@@ -571,7 +571,7 @@ impl Machine {
         if let Some((envelope, len)) = part.envelope {
             self.on_written(from, envelope, part.receive, len);
         }
-        if payload.is_empty() {
+        if payload.is_empty() && part.copied == 0 {
             return;
         }
         let faulty = self.peer_of.get(&from).is_some_and(|peer| self.peers[*peer as usize].is_faulty());
@@ -582,7 +582,9 @@ impl Machine {
         let Some(receive) = self.receives.get_mut(part.receive).filter(|receive| receive.from == from) else {
             return self.ignore();
         };
-        let len = payload.len() as u64;
+        // What has been copied comes without bytes.
+        let copied = part.copied != 0 && payload.is_empty();
+        let len = if copied { u64::from(part.copied) } else { payload.len() as u64 };
         // An advertised receive may be written to before its message is known.
         let expected = match receive.stage {
             Stage::Moving if receive.lent().is_none() => receive.len,
@@ -596,8 +598,9 @@ impl Machine {
         let in_order = !ordered || receive.reading().is_some() || part.at == arrived;
         let Some(end) = end.filter(|_| in_order) else { return self.fault(from) };
         match receive.staged() {
+            Some(_) if copied => {}
             Some(block) if payload.offset() == Some(block.offset + part.at) => {}
-            None if payload.offset().is_none() => {
+            None if payload.offset().is_none() && !copied => {
                 payload.copy_to(&mut receive.bytes.buffer()[part.at as usize..end as usize]);
             }
             _ => return self.fault(from),

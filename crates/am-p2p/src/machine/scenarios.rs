@@ -6,6 +6,7 @@ use super::model::{LINK, Packet, Play};
 use super::*;
 use am_core::layer::Progress;
 use am_core::transport::LentFault;
+use std::ops::Range;
 
 #[test]
 fn a_receive_posted_during_a_revocation_gets_its_message() {
@@ -231,6 +232,14 @@ impl Wire for Failing {
     }
 
     fn read_own(&mut self, _: u64, _: &mut [u8]) {}
+
+    fn maps(&self, _: u32) -> bool {
+        false
+    }
+
+    fn copy_own(&mut self, _: Range<u64>, _: u32, _: u64) -> bool {
+        false
+    }
 
     fn longest_part(&self, _: u32, _: bool) -> u64 {
         100

@@ -83,6 +83,8 @@ pub(crate) struct Send {
     /// Bytes that have been written, and whether any part has.
     pub(super) at: u64,
     pub(super) begun: bool,
+    /// Bytes up to which the message has been copied to a receiver's segment, told of or not.
+    pub(super) copied: u64,
     /// Whether somebody waits for it.
     pub(super) wanted: bool,
     pub(super) failure: Option<Failure>,
@@ -105,6 +107,7 @@ impl Send {
             grant,
             at: 0,
             begun: false,
+            copied: 0,
             wanted: true,
             failure,
         }
@@ -214,6 +217,7 @@ impl Machine {
             grant: None,
             at: 0,
             begun: false,
+            copied: 0,
             wanted: true,
             failure: None,
         };

@@ -23,6 +23,11 @@ impl Staging {
         Self { free }
     }
 
+    /// Whether there is a free part that is large enough.
+    pub(crate) fn has(&self, len: u64) -> bool {
+        self.free.iter().any(|block| block.len >= len)
+    }
+
     /// Takes the first free part that is large enough, if there is one.
     pub(crate) fn take(&mut self, len: u64) -> Option<Block> {
         let len = len.max(1).checked_next_multiple_of(64)?;

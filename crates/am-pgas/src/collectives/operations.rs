@@ -9,7 +9,7 @@ use super::handle::{Collective, Notified, agree, wait, wait_with};
 use super::operator::{Fold, Operator, fold};
 use super::schedule::Schedule;
 use super::tuning::{Seat, Tuning};
-use super::{Call, CollectiveError, Collectives, Name, Operation, lent_cost, with_engine, with_post};
+use super::{Call, CollectiveError, Collectives, Name, Operation, with_engine, with_post};
 use crate::pointer::Element;
 use crate::team::Team;
 use am_core::transport::Loan;
@@ -229,7 +229,7 @@ impl Team {
         }
         let mut cost = known;
         if known.is_open() {
-            cost = known.after(lent_cost::measure(endpoint));
+            cost = known.after(endpoint.lent_cost());
             endpoint.layer_unscheduled::<Collectives>().engine_mut().lent_cost = cost;
         }
         // Where it could not be measured, members that cannot read ask for blocks.

@@ -38,8 +38,13 @@ fn run_with_panic(ranks: u32, config: MessageConfig, work: impl Fn(Ranks, Commun
     });
 }
 
+/// Whatever a copy by the system costs.
+fn reading() -> MessageConfig {
+    MessageConfig::default().lent_cost(u32::MAX)
+}
+
 fn pair(work: impl Fn(&mut Ranks, Communicator) + Sync) {
-    run(2, MessageConfig::default(), |mut endpoint, world| {
+    run(2, reading(), |mut endpoint, world| {
         work(&mut endpoint, world.clone());
         endpoint.finish().unwrap();
     });
@@ -82,6 +87,32 @@ fn long_messages_are_read() {
         } else {
             assert_eq!((lent, ack, cts, rtr), (0, read - 1, 1, 0));
         }
+    });
+}
+
+/// Where the system copies slowly, messages are written while there is room for them, and read otherwise.
+#[test]
+fn messages_are_written_beside_slow_copies() {
+    const LENS: [usize; 3] = [12_345, LEN, (1 << 20) + 1];
+    run(2, reading().lent_cost(0), |mut endpoint, world| {
+        for (round, len) in LENS.into_iter().enumerate() {
+            let (mut into, sent) = (vec![0; len], values(len, round));
+            if world.rank() == 0 {
+                world.send(&mut endpoint, 1, 3, &sent).unwrap();
+                world.immediate_send(&mut endpoint, 1, 3, &sent).unwrap().wait(&mut endpoint).unwrap();
+            } else {
+                world.receive_into(&mut endpoint, 0, 3, &mut into).unwrap();
+                assert!(into == sent, "{len} bytes");
+                let request = world.immediate_receive::<_, _, u8>(&mut endpoint, 0, 3, len).unwrap();
+                assert_eq!(request.wait(&mut endpoint).unwrap().0, sent);
+            }
+        }
+        let Counts { lent, sender_initiated, receiver_initiated, crossing, .. } = counts(&endpoint);
+        if world.rank() == 0 {
+            // A quarter of the segment holds the first two lengths.
+            assert_eq!((lent, sender_initiated + receiver_initiated + crossing), (2, 4));
+        }
+        endpoint.finish().unwrap();
     });
 }
 
@@ -197,7 +228,7 @@ fn blocking_sends_read_what_is_received_meanwhile() {
 #[test]
 fn posted_receives_are_not_starved() {
     let done = AtomicBool::new(false);
-    run(3, MessageConfig::default(), |mut endpoint, world| {
+    run(3, reading(), |mut endpoint, world| {
         let endpoint = &mut endpoint;
         let sent = values(LEN, 4);
         match world.rank() {
@@ -241,7 +272,7 @@ fn posted_receives_are_not_starved() {
 #[test]
 fn unwound_receives_free_their_senders() {
     let ([offered, found, sent], freed) = ([(); 3].map(|()| Barrier::new(2)), AtomicBool::new(false));
-    run_with_panic(2, MessageConfig::default(), |mut endpoint, world, panic| {
+    run_with_panic(2, reading(), |mut endpoint, world, panic| {
         if world.rank() == 0 {
             let send = world.immediate_send(&mut endpoint, 1, 3, &values(3 << 20, 4)).unwrap();
             endpoint.poll().unwrap();
@@ -273,7 +304,7 @@ fn unwound_receives_free_their_senders() {
 fn unwound_sends_go_on() {
     for protocol in [Protocol::Elided, Protocol::SenderInitiated] {
         let (unwound, here) = (Barrier::new(2), AtomicBool::new(false));
-        run_with_panic(2, MessageConfig::default().protocol(protocol), |mut endpoint, world, panic| {
+        run_with_panic(2, reading().protocol(protocol), |mut endpoint, world, panic| {
             if world.rank() == 0 {
                 let own = values(LEN, 4);
                 let send = AssertUnwindSafe(|| world.send(&mut endpoint, 1, 3, &own));
@@ -321,7 +352,7 @@ fn receives_that_go_let_their_senders_go_on() {
 fn lost_senders_and_receivers_are_told() {
     for sender_goes in [true, false] {
         let (offered, gone) = (Barrier::new(2), Barrier::new(2));
-        run(2, MessageConfig::default(), |mut endpoint, world| {
+        run(2, reading(), |mut endpoint, world| {
             let goes = (world.rank() == 0) == sender_goes;
             let (lost, bytes) = (Rank(1 - world.rank()), values(LEN, 4));
             let send = (world.rank() == 0).then(|| world.immediate_send(&mut endpoint, 1, 3, &bytes).unwrap());
@@ -352,7 +383,7 @@ fn lost_senders_and_receivers_are_told() {
 #[test]
 fn other_protocols_do_not_lend() {
     for protocol in Protocol::ALL.into_iter().filter(|protocol| *protocol != Protocol::Elided) {
-        run(2, MessageConfig::default().protocol(protocol), |mut endpoint, world| {
+        run(2, reading().protocol(protocol), |mut endpoint, world| {
             let endpoint = &mut endpoint;
             let mut into = vec![0; LEN];
             if world.rank() == 0 {
@@ -370,7 +401,7 @@ fn other_protocols_do_not_lend() {
 /// A blocking receive that unwinds takes no message of those that come later.
 #[test]
 fn receives_behind_unwound_ones_get_their_messages() {
-    run_with_panic(1, MessageConfig::default(), |mut endpoint, world, panic| {
+    run_with_panic(1, reading(), |mut endpoint, world, panic| {
         endpoint.set_timeout(Span::from_secs(20));
         endpoint.request(Rank(0), panic, ()).unwrap();
         let mut into = [0u8; 4];
