@@ -28,8 +28,8 @@ const LOOKS: u32 = 64;
 pub(crate) const PART: u64 = 64 << 10;
 
 /// The same over a network, which the sender does not see as memory: a part costs several times what its receiver
-/// takes to copy it out.
-const FAR_PART: u64 = 1 << 20;
+/// takes to copy it out. A network may keep a poll waiting until it has sent one, so that it is not larger.
+const FAR_PART: u64 = 256 << 10;
 
 /// The handlers.
 #[derive(Clone, Copy, Debug)]

@@ -58,8 +58,10 @@
 //! reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)), into its buffer. The system has to
 //! permit it (`kernel.yama.ptrace_scope` is 0, and no filter of system calls forbids `process_vm_readv`);
 //! otherwise, and where a copy by the system takes much longer than one by the program, messages are written as
-//! above, if there is room for them in the segment. A send is over when the receiver has read
-//! the message, so that it takes a call of the receiver that waits or polls. A message that is announced while
+//! above, if there is room for them in the segment. That takes calls of the sender that wait or poll: a message
+//! of a sender that computes stands still, unless `lent_cost` is `u32::MAX`, with which only its receiver has
+//! work to do. A send that is lent is over when the receiver has read the message, so that it takes a call of the
+//! receiver that waits or polls. A message that is announced while
 //! the receiver waits for something else, as in a blocking send or in [`request::wait_any`], is soon read into
 //! memory of its own: [`ReceiveRequest::wait`] hands that out, [`ReceiveRequest::wait_into`] copies once more. An
 //! immediate send copies its bytes first, and at most 64 messages are lent at once; others are written.

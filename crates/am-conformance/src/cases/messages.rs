@@ -218,8 +218,11 @@ pub(super) fn matched<T: Transport>(world: &World, transport: T) -> Verdict {
 
 /// Rounds by each protocol, and cancelled receives.
 pub(super) fn protocols<T: Transport>(world: &World, transport: T) -> Verdict {
-    // Little memory for unexpected messages, so that senders wait for it.
-    let mut endpoint = attach(world, transport, MessageConfig::default().unexpected(16 << 10))?;
+    // Little memory for unexpected messages, so that senders wait for it. Messages that are lent are read, or
+    // written where there is room, or as the machine has it.
+    let cost = [u32::MAX, 0, MessageConfig::default().lent_cost][(world.seed % 3) as usize];
+    let config = MessageConfig::default().unexpected(16 << 10).lent_cost(cost);
+    let mut endpoint = attach(world, transport, config)?;
     let all = Communicator::world(&mut endpoint)?;
     let mut number = 1000;
     for repeat in 0..world.count(1, 10) {
@@ -231,7 +234,7 @@ pub(super) fn protocols<T: Transport>(world: &World, transport: T) -> Verdict {
                 round(world, &mut endpoint, &all, number, eager)?;
             }
             cancel(&mut endpoint, &all)?;
-            lone(&mut endpoint, &all, protocol)?;
+            lone(&mut endpoint, &all, protocol, cost == u32::MAX)?;
         }
     }
     equal("ignored messages", all.counts(&endpoint).ignored, 0)?;
@@ -278,8 +281,14 @@ fn cancel<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator) -> Verdict 
     Ok(())
 }
 
-/// One long message to a receive that is posted in time: how it travels is what the protocol says.
-fn lone<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, protocol: Protocol) -> Verdict {
+/// One long message to a receive that is posted in time: how it travels is what the protocol says. One that is
+/// lent is read for certain if `reads_lent` says so.
+fn lone<T: Transport>(
+    endpoint: &mut Ranks<T>,
+    all: &Communicator,
+    protocol: Protocol,
+    reads_lent: bool,
+) -> Verdict {
     if all.size() < 2 {
         return Ok(());
     }
@@ -297,7 +306,7 @@ fn lone<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator, protocol: Pro
         let after = all.counts(endpoint);
         // Where the sender's memory can be read, the message is, or its sender hears where to write it.
         let (lent, acks) = (protocol == Protocol::Elided && endpoint.reads_lent(Rank(0)), after.ack - before.ack);
-        let read = u64::from(lent && acks != 0);
+        let read = u64::from(lent && (reads_lent || acks != 0));
         equal("acknowledgements", acks, u64::from(reads) + read)?;
         let late = after.rtr - before.rtr;
         ensure(late == 0 || protocol >= Protocol::ReceiverInitiated, || {

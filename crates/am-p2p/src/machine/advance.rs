@@ -185,8 +185,10 @@ impl Machine {
             match item {
                 Item::Control(control) => {
                     attempt!(wire.control(to, &control, self.peers[index].consumed));
-                    if matches!(control, Control::Revoked { .. } | Control::Retired { .. }) {
-                        self.peers[index].answers -= 1;
+                    match control {
+                        Control::Revoked { .. } | Control::Retired { .. } => self.peers[index].answers -= 1,
+                        Control::Cts { .. } => self.peers[index].maps = wire.maps(to),
+                        _ => {}
                     }
                     self.attach_credit(index);
                 }
@@ -222,6 +224,7 @@ impl Machine {
                         }
                         attempt!(sent);
                         self.counts.rtr += 1;
+                        self.peers[index].maps = wire.maps(to);
                         self.attach_credit(index);
                     }
                 }

@@ -40,6 +40,8 @@ pub(crate) struct Peer {
     pub(super) unopened: u32,
     /// Whether memory of the peer's process can be read, once that is known.
     pub(super) readable: Option<bool>,
+    /// Whether it sees this rank's segment as memory, and may say that it has copied something there.
+    pub(super) maps: bool,
     /// How the peer ended.
     pub(super) gone: Option<Failure>,
 }
@@ -63,6 +65,7 @@ impl Peer {
             answers: 0,
             unopened: 0,
             readable: None,
+            maps: false,
             gone: None,
         }
     }

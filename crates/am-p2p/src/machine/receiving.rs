@@ -574,11 +574,12 @@ impl Machine {
         if payload.is_empty() && part.copied == 0 {
             return;
         }
-        let faulty = self.peer_of.get(&from).is_some_and(|peer| self.peers[*peer as usize].is_faulty());
-        if faulty {
+        let peer = self.peer_of.get(&from).map(|peer| &self.peers[*peer as usize]);
+        if peer.is_some_and(|peer| peer.is_faulty()) {
             return self.ignore();
         }
-        let ordered = self.ordered;
+        // Nobody else can have copied anything to this rank's segment.
+        let (ordered, maps) = (self.ordered, peer.is_some_and(|peer| peer.maps));
         let Some(receive) = self.receives.get_mut(part.receive).filter(|receive| receive.from == from) else {
             return self.ignore();
         };
@@ -598,7 +599,7 @@ impl Machine {
         let in_order = !ordered || receive.reading().is_some() || part.at == arrived;
         let Some(end) = end.filter(|_| in_order) else { return self.fault(from) };
         match receive.staged() {
-            Some(_) if copied => {}
+            Some(_) if copied && maps => {}
             Some(block) if payload.offset() == Some(block.offset + part.at) => {}
             None if payload.offset().is_none() && !copied => {
                 payload.copy_to(&mut receive.bytes.buffer()[part.at as usize..end as usize]);

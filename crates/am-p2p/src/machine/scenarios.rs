@@ -4,6 +4,7 @@ use super::adverts::Cancel;
 use super::control::Offer;
 use super::model::{LINK, Packet, Play};
 use super::*;
+use am_core::Payload;
 use am_core::layer::Progress;
 use am_core::transport::LentFault;
 use std::ops::Range;
@@ -326,4 +327,18 @@ fn strangers_are_faulty() {
     // One that names ever more communicators is stopped.
     (0..100_000).for_each(|context| eager(&mut play, 8, 100 + context));
     assert!(play.machines[1].pairs.len() < 10_000 && play.machines[1].gone(8).is_some());
+}
+
+#[test]
+fn who_does_not_see_a_segment_has_copied_nothing_there() {
+    for maps in [false, true] {
+        let mut play = Play::pair(1 << 20);
+        play.network.maps = maps;
+        let receive = play.post_one(3, 1000);
+        play.settle();
+        let part = Part { receive, at: 0, envelope: None, copied: 100 };
+        play.machines[1].on_part(0, &part, &Payload::EMPTY);
+        let sender = play.machines[1].peer_of[&0] as usize;
+        assert_eq!(play.machines[1].peers[sender].is_faulty(), !maps);
+    }
 }
