@@ -76,6 +76,7 @@ impl Ear {
         }
         if self.sleeps.is_some_and(|since| since.elapsed() >= LONGEST) {
             self.kernel.end()?;
+            // If it has not ended yet, its end will make the descriptor readable, and the next look begins anew.
             self.take()?;
         }
         if self.sleeps.is_none() {

@@ -174,7 +174,7 @@ impl Shm {
         if !board.set_status(me.index(), &[status::ABSENT], status::ACTIVE) {
             return Err(job.taken(me));
         }
-        let (peers, clock) = (0..layout.peers(), Clock::start());
+        let peers = 0..layout.peers();
         let open = |peer| View::new(&guard, 8 * (own::PEERS + peer), 1);
         let asking = peers.clone().map(|peer| {
             let (requests, replies) = lanes::asker(&job.mapping, &layout, me.index(), peer, open(peer));
@@ -182,7 +182,7 @@ impl Shm {
         });
         let answering = peers.map(|peer| {
             let (requests, replies) = lanes::answerer(&job.mapping, &layout, me.index(), peer, open(peer));
-            Answering { requests, replies, pace: Pace::new(clock.now()) }
+            Answering { requests, replies, pace: Pace::new(rest::Instant::now()) }
         });
         let (asking, answering): (Vec<Asking>, Vec<Answering>) = (asking.collect(), answering.collect());
         // A job of one process needs no watch.
@@ -217,7 +217,7 @@ impl Shm {
             bare: 0,
             backoff: Backoff::new(BackoffPolicy::at_memory(layout.peers(), am_core::time::processors())),
             idle_waker: Arc::new(IdleWaker::new(Arc::clone(&board), me)),
-            clock,
+            clock: Clock::start(),
             board,
             job,
             _watch: watch,
@@ -650,10 +650,14 @@ impl Transport for Shm {
 
     #[inline]
     fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        if self.rest.is_some() && !self.found {
+            // Not everyone asks `may_deliver` first.
+            self.look_at_rest();
+        }
         let (start, peers) = (self.first, self.watched.len());
         let (mut done, mut next) = (0, start);
         if std::mem::take(&mut self.found) && budget != 0 {
-            // `may_deliver` has just looked at the news, and at all peers until it found this one.
+            // `may_deliver` has just looked at the news, and at the peers behind `first` until it found this one.
             done = self.serve(start, budget, sink);
             next = start + 1;
         }

@@ -63,7 +63,8 @@ impl Uring {
 
     /// Ends the sleep that was begun, of whose end [`Uring::has_ended`] has not told yet and then does. It is
     /// the way out of a sleep that nobody can wake: a rank of the job may have moved it to another word
-    /// (`FUTEX_REQUEUE`). Waits until the kernel has let go of it, which takes no longer than the call.
+    /// (`FUTEX_REQUEUE`). Does not wait: if another thread began the sleep, it ends when that one next returns
+    /// from the kernel.
     ///
     /// # Errors
     /// The kernel's.
@@ -71,8 +72,7 @@ impl Uring {
         let cancel = AsyncCancel::new(SLEEP).build().user_data(CANCEL);
         // SAFETY: it names no memory.
         unsafe { self.0.submission().push(&cancel) }.map_err(io::Error::other)?;
-        // Its own completion, and that of the sleep.
-        self.0.submit_and_wait(2).map(drop)
+        self.0.submit().map(drop)
     }
 
     /// Whether the sleep that was begun has ended, of which this tells once. No system call.
