@@ -263,12 +263,12 @@ impl<T: Transport, S> Endpoint<T, S> {
     }
 
     /// Whether a barrier goes on after an error that a step of it met. Errors that do not end it are `deferred`,
-    /// the first of messages and the first of layers.
+    /// the first of messages and the first of layers; the next poll tells again of a loss that does not.
     ///
     /// # Errors
     /// The error, if it ends the barrier.
     pub(crate) fn past_barrier(
-        &self,
+        &mut self,
         error: WaitError,
         barrier: &Dissemination,
         deferred: &mut VecDeque<PollError>,
@@ -280,7 +280,8 @@ impl<T: Transport, S> Endpoint<T, S> {
             WaitError::Poll(error @ (PollError::Handler { .. } | PollError::Progress(_))) => error.keep(deferred),
             error if !barrier.sent || !arrived() => return Err(error),
             // What the lost rank sent before it went may have arrived together with the news.
-            WaitError::Poll(PollError::PeerLost { .. }) | WaitError::TimedOut(_) | WaitError::OtherCall => {}
+            WaitError::Poll(PollError::PeerLost { .. }) => self.report_loss_again(),
+            WaitError::TimedOut(_) | WaitError::OtherCall => {}
             WaitError::Poll(error) => error.keep(deferred),
         }
         Ok(())

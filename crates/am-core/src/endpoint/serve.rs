@@ -156,10 +156,10 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// # Errors
     /// As [`Endpoint::poll`].
     pub fn poll_until_empty(&mut self) -> Result<(), PollError> {
-        // No part of the network is left alone any longer.
-        self.transport.flush();
         let mut fruitless = 0;
         while fruitless < self.transport.polls_per_sweep() {
+            // No part of the network is left alone, not even one that the poll before left alone.
+            self.transport.flush();
             fruitless = if self.poll()? == 0 { fruitless + 1 } else { 0 };
         }
         Ok(())
@@ -184,10 +184,11 @@ impl<T: Transport, S> Endpoint<T, S> {
     #[cold]
     fn look_until_empty(&mut self) {
         let mut deferred = VecDeque::new();
-        self.transport.flush();
         let round = self.transport.polls_per_sweep();
         let mut fruitless = 0;
         for _ in 0..round.saturating_mul(LAST_WORDS) {
+            // As in `poll_until_empty`.
+            self.transport.flush();
             fruitless = match self.poll() {
                 Ok(0) => fruitless + 1,
                 Ok(_) | Err(PollError::PeerLost { .. }) => 0,

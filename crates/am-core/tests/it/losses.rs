@@ -229,6 +229,35 @@ fn a_barrier_names_the_cause_of_a_new_loss() {
     });
 }
 
+/// Rank 1 comes to the barrier last and leaves at once, so that its message and the news of its loss are found by
+/// one poll: the barrier ends well, and the next poll tells of the loss.
+#[test]
+fn a_loss_that_a_barrier_passes_over_is_told() {
+    let mut ranks = network(2, LoopbackConfig::default()).into_iter();
+    let (zero, one) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let (attached, meeting, clock) = (Barrier::new(2), Arc::new(Barrier::new(2)), Clock::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut endpoint = Endpoint::attach(one, Handlers::new(), ()).unwrap();
+            attached.wait();
+            // Rank 0 has sent its message of the barrier and is about to look.
+            meeting.wait();
+            endpoint.barrier().unwrap();
+            drop(endpoint);
+            meeting.wait();
+        });
+        let transport = Paced { inner: zero, clock: Arc::clone(&clock), spins: true, uncounted: false };
+        let mut endpoint = Endpoint::attach(transport, Handlers::new(), ()).unwrap();
+        *clock.meeting.lock().unwrap() = Some(Arc::clone(&meeting));
+        attached.wait();
+        endpoint.barrier().unwrap();
+        assert_eq!(endpoint.losses(), 1);
+        assert_eq!(endpoint.poll(), Err(PollError::PeerLost { rank: Rank(1), cause: LossCause::Left }));
+        assert_eq!(endpoint.poll(), Ok(0), "once");
+        endpoint.leave();
+    });
+}
+
 /// What a lost rank sent before is served through the news of its loss, however much it is.
 #[test]
 fn a_layer_has_all_that_a_lost_rank_sent() {

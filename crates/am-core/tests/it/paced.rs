@@ -2,10 +2,10 @@
 //! knows.
 
 use am_core::loopback::{Loopback, LoopbackSlot};
-use am_core::transport::{Membership, Notify, WaitReason, Waiting};
+use am_core::transport::{Membership, Notify, Sink, WaitReason, Waiting};
 use am_core::{Instant, Transport};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 /// When the layer's alarm is due, where none is.
@@ -18,6 +18,8 @@ pub(crate) struct Clock {
     pub(crate) due: AtomicU64,
     pub(crate) rang: AtomicU64,
     pub(crate) rings: AtomicU64,
+    /// Where the next poll meets another thread twice: when it begins, and when it may look.
+    pub(crate) meeting: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl Clock {
@@ -73,8 +75,15 @@ impl Transport for Paced {
     type Memory = <Loopback as Transport>::Memory;
     type Room = ();
     type Slot<'a> = LoopbackSlot<'a>;
+    fn poll<S: Sink>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let meeting = self.clock.meeting.lock().unwrap().take();
+        for _ in 0..2 {
+            meeting.iter().for_each(|meeting| _ = meeting.wait());
+        }
+        self.inner.poll(budget, sink)
+    }
     am_core::forward!(inner:
-        may_deliver, limits, send, reserve, slot, control, poll, reply_detached, flush, is_quiescent,
+        limits, send, reserve, slot, control, reply_detached, flush, is_quiescent,
         segment, segment_len, native, credits, bare_credits,
     );
 }
