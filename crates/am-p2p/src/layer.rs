@@ -186,24 +186,32 @@ impl Messages {
         let answer = layer.reply("answer", |messages: &mut Self, from, [a, b, c, d]: [u32; 4], payload| {
             let long = |low, high| u64::from(low) | u64::from(high) << 32;
             let part = Part { receive: Key::from_u64(long(a, b)), at: long(c, d), envelope: None, copied: 0 };
+            if payload.is_empty() {
+                return messages.machine.on_no_answer(from.rank.0, part.receive);
+            }
             messages.machine.on_part(from.rank.0, &part, &payload);
         })?;
         let read = layer.request_largest("read", move |messages: &mut Self, token, words: [u32; 9], _| {
             let read = Read::decode(words);
             let Self { machine, scratch, .. } = messages;
-            let answered = match machine.read(token.source().rank.0, read.send, read.at, read.len) {
-                None => Err(false),
+            let reader = token.source().rank.0;
+            let answered = match machine.read(reader, read.send, read.at, read.len) {
+                None => Err(token),
                 // No receiver asks for more at once: a faulty one is not to have so much memory taken.
-                Some(Stored::Placed(_)) if u64::from(read.len) > PART => Err(false),
+                Some(Stored::Placed(_)) if u64::from(read.len) > PART => Err(token),
                 Some(Stored::Here(bytes)) => answer_read(token, answer, &read, bytes),
                 Some(Stored::Placed(at)) => {
                     scratch.resize(read.len as usize, 0);
                     let copied = token.segment().read(at, scratch).is_ok();
-                    if copied { answer_read(token, answer, &read, scratch) } else { Err(false) }
+                    if copied { answer_read(token, answer, &read, scratch) } else { Err(token) }
                 }
             };
-            if answered == Err(false) {
-                messages.machine.counts.ignored += 1;
+            if let Err(token) = answered {
+                // The reader would wait for ever otherwise, and so would the sender of a message that is there.
+                machine.on_bad_read(reader, read.send);
+                let words = answer_words(&read);
+                // Without a payload it is never too long; a reader that is gone misses nothing.
+                let _ = token.reply_medium(answer, words, &[]);
             }
         })?;
         layer.progress(|messages, outbox| {
@@ -302,16 +310,29 @@ impl Messages {
     }
 }
 
-fn answer_read(token: am_core::Token<'_>, answer: Reply<[u32; 4]>, read: &Read, bytes: &[u8]) -> Result<(), bool> {
+fn answer_words(read: &Read) -> [u32; 4] {
     let (receive, at) = (read.receive.to_u64(), read.at);
-    let words = [receive as u32, (receive >> 32) as u32, at as u32, (at >> 32) as u32];
+    [receive as u32, (receive >> 32) as u32, at as u32, (at >> 32) as u32]
+}
+
+/// Answers a read; the token is given back if the reader is there and the answer cannot go to it: it has asked for
+/// more than an answer holds, or for it where it has no memory.
+fn answer_read<'t>(
+    token: am_core::Token<'t>,
+    answer: Reply<[u32; 4]>,
+    read: &Read,
+    bytes: &[u8],
+) -> Result<(), am_core::Token<'t>> {
+    let words = answer_words(read);
     let answered = match read.offset {
         Some(offset) => token.reply_long(answer, words, bytes, offset),
         None => token.reply_medium(answer, words, bytes),
     };
-    // The reader's loss is told elsewhere; one that asks for more than an answer holds, or for it where it has no
-    // memory, gets none.
-    answered.map(drop).map_err(|rejected| matches!(rejected.error, ReplyError::Gone { .. }))
+    match answered {
+        Err(rejected) if !matches!(rejected.error, ReplyError::Gone { .. }) => Err(rejected.token),
+        // The reader's loss is told elsewhere.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// The network, as progress functions have it.
@@ -417,6 +438,9 @@ impl Wire for OutboxWire<'_, '_> {
         let most = longest_part(placed, true, |category| {
             self.outbox.max_payload(self.address(to), category, Lane::Reply, 4)
         });
+        // Handlers have one bound for the answers to all ranks: where some take less than this one, all get less.
+        let bound = if placed { None } else { self.outbox.reply_bound(self.requests.read) };
+        let most = most.min(bound.map_or(u64::MAX, u64::from));
         u32::try_from(most).unwrap_or(u32::MAX).max(1)
     }
 }

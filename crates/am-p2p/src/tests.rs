@@ -2,8 +2,8 @@
 
 use crate::request::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 use crate::*;
-use am_core::loopback::{Loopback, LoopbackConfig, network};
-use am_core::{Endpoint, Handlers, LossCause, Rank, Span, WaitError};
+use am_core::loopback::{Loopback, LoopbackConfig, network, network_over};
+use am_core::{Endpoint, Handlers, LossCause, Rank, Select, Span, Transport, WaitError};
 use am_pgas::sections::Strided;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -546,6 +546,46 @@ fn values_of_any_type() {
                 let (rank, tag) = (Rank(0), AskedTag(Some(0)));
                 assert_eq!(error, MessageError::LongerValue { rank, tag, bytes, used: 1 });
             }
+        }
+    });
+}
+
+/// Where answers to some ranks are shorter than to others, messages that are read come from both.
+#[test]
+fn messages_are_read_over_unequal_limits() {
+    let (far, near) = (LoopbackConfig::default().segment(0), LoopbackConfig::default().medium(256));
+    let far = network(3, far.direct(false));
+    let hosts = [vec![Rank(0), Rank(2)], vec![Rank(1)]];
+    let mut near = hosts.clone().map(|host| {
+        let segments = host.iter().map(|rank| far[rank.0 as usize].segment().clone()).collect();
+        network_over(segments, near).into_iter()
+    });
+    let both = far.into_iter().enumerate().map(|(rank, far)| {
+        let host = rank % 2;
+        Select::both(near[host].next().unwrap(), far, &hosts[host], |_| true).unwrap()
+    });
+    let both: Vec<_> = both.collect();
+    let config = MessageConfig::new().protocol(Protocol::Read);
+    thread::scope(|scope| {
+        for transport in both {
+            scope.spawn(move || {
+                let mut handlers = Handlers::<P2p>::new();
+                let p2p = P2p::register_with(&mut handlers, config).unwrap();
+                let mut endpoint = Endpoint::attach(transport, handlers, p2p).unwrap();
+                endpoint.set_timeout(Span::from_secs(20));
+                let world = Communicator::world(&mut endpoint).unwrap();
+                let (me, size) = (world.rank(), world.size());
+                let sends: Vec<_> = (0..size)
+                    .map(|to| world.immediate_send(&mut endpoint, to, 3, &values(5000, me)).unwrap())
+                    .collect();
+                for from in 0..size {
+                    let got = world.receive_vec::<_, _, u32>(&mut endpoint, from, 3).unwrap().0;
+                    assert_eq!(got, values(5000, from));
+                }
+                sends.into_iter().for_each(|send| send.wait(&mut endpoint).unwrap());
+                assert_eq!(world.counts(&endpoint).ignored, 0);
+                endpoint.finish().unwrap();
+            });
         }
     });
 }

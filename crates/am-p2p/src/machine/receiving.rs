@@ -620,6 +620,18 @@ impl Machine {
         self.complete_if_arrived(part.receive);
     }
 
+    /// The sender of a message does not answer a request to read it, which it has to.
+    #[cold]
+    pub(crate) fn on_no_answer(&mut self, from: u32, key: Key) {
+        let reads = |receive: &&Receive| {
+            receive.from == from && receive.stage == Stage::Moving && receive.reading().is_some()
+        };
+        match self.receives.get(key).filter(reads) {
+            Some(_) => self.fault(from),
+            None => self.ignore(),
+        }
+    }
+
     pub(super) fn on_fin(&mut self, from: u32, key: Key) {
         let moving = |receive: &&mut Receive| {
             receive.from == from && receive.stage == Stage::Moving && receive.lent().is_none()

@@ -271,6 +271,30 @@ fn what_cannot_be_sent_fails_once() {
     assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
 }
 
+/// A request to read that its sender does not answer, or cannot, ends the message at both.
+#[test]
+fn a_read_without_an_answer_ends() {
+    let lost = Failure::Gone(Some(LossCause::Faulty));
+    let mut play = Play::pair_with(Protocol::Read, 1 << 20);
+    let (send, receive) = (play.send_one(3, 500), play.post_one(3, 1000));
+    play.advance(0);
+    while !matches!(play.network.link(1, 0).front(), Some(Packet::Read(_))) {
+        play.deliver(0, 1);
+        play.advance(1);
+    }
+    // Of another rank, and of what is not read.
+    let [sender, reader] = &mut play.machines[..] else { unreachable!() };
+    reader.on_no_answer(2, receive);
+    reader.on_no_answer(0, Key::from_u64(77));
+    sender.on_bad_read(2, send);
+    sender.on_bad_read(1, Key::from_u64(77));
+    assert!(!sender.is_sent(send) && !reader.is_received(receive));
+    sender.on_bad_read(1, send);
+    reader.on_no_answer(0, receive);
+    assert_eq!(sender.take_sent(send), Some(Err(lost)));
+    assert_eq!(reader.take_received(receive).and_then(|taken| taken.failure), Some(lost));
+}
+
 #[test]
 fn wildcards_hold_back_few_receives() {
     let mut play = Play::pair(1 << 20);

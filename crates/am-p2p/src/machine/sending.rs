@@ -423,6 +423,16 @@ impl Machine {
         }
     }
 
+    /// A request to read cannot be answered: its message, if it is there, is not going to be read.
+    #[cold]
+    pub(crate) fn on_bad_read(&mut self, from: u32, key: Key) {
+        let offered = |send: &&Send| send.to == from && send.stage == Stage::Offered;
+        match self.sends.get(key).filter(offered) {
+            Some(_) => self.fault(from),
+            None => self.ignore(),
+        }
+    }
+
     /// Keeps the memory that a message is sent from, if it is under way, since nobody waits for it any more.
     pub(crate) fn keep_send(&mut self, key: Key, keep: Keep) {
         if let Some(send) = self.sends.get_mut(key).filter(|send| send.stage != Stage::Done) {
