@@ -210,8 +210,13 @@ impl Draw<'_> {
             }
             1 => {
                 let (len, envelope) = (self.play.below(1500), Envelope { context, tag, sequence: 0, kind: BYTES });
+                let lies = self.play.network.lay(self.to, &vec![5; len]);
                 let machine = &mut self.play.machines[at];
-                match len % 2 {
+                match len % 3 {
+                    2 if len as u64 > machine.eager => {
+                        let lent = (len % 2 == 0).then(|| Source::owned(lies));
+                        machine.begin_placed((from, envelope, Mode::Standard), (lies, len as u64), lent)
+                    }
                     0 => machine.begin(from, envelope, Mode::Standard, vec![5; len]),
                     _ => machine.begin_lent(from, envelope, Mode::Standard, len as u64, None),
                 };

@@ -17,8 +17,8 @@ use am_core::transport::{LentFault, Loan};
 /// Messages that are lent at once at most; others are written.
 pub(super) const LOANS: usize = 64;
 
-/// Bytes that are read between two looks at the network.
-pub(crate) const PIECE: usize = 1 << 20;
+/// Bytes that are read between two looks at the network. Tests have few bytes in several pieces.
+pub(crate) const PIECE: usize = if cfg!(test) { 500 } else { 1 << 20 };
 
 /// How long messages wait for calls that read them: [`TURN`] for each turn of [`Machine::advance`], less where a
 /// call has read a part of another message since the one before.

@@ -47,6 +47,8 @@ pub(super) struct Network {
     /// What the ranks' segments have of messages that are sent from there, and where a caller took it back.
     memory: Vec<Vec<u8>>,
     withdrawn: BTreeSet<(u32, u64)>,
+    /// Ranks from this one on are the test's: what is copied to their segments goes nowhere.
+    strangers: u32,
     /// Whether ranks see each other's segments as memory, and what they have copied there since the last delivery.
     pub(super) maps: bool,
     pub(super) copied: Vec<(u32, u64, Vec<u8>)>,
@@ -55,6 +57,13 @@ pub(super) struct Network {
 impl Network {
     pub(super) fn link(&mut self, from: u32, to: u32) -> &mut VecDeque<Packet> {
         &mut self.links[from as usize * self.ranks + to as usize]
+    }
+
+    /// Puts bytes in a rank's segment; where they are.
+    pub(super) fn lay(&mut self, rank: u32, bytes: &[u8]) -> u64 {
+        let memory = &mut self.memory[rank as usize];
+        memory.extend_from_slice(bytes);
+        (memory.len() - bytes.len()) as u64
     }
 
     /// Bytes of a rank's segment, if they are still lent.
@@ -124,8 +133,11 @@ impl Wire for Port<'_> {
 
     fn copy_own(&mut self, from: Range<u64>, to: u32, offset: u64) -> bool {
         let bytes = self.network.memory[self.me as usize][from.start as usize..from.end as usize].to_vec();
-        self.network.copied.push((to, offset, bytes));
-        true
+        if to < self.network.strangers {
+            self.network.copied.push((to, offset, bytes));
+            return true;
+        }
+        offset.checked_add(from.end - from.start).is_some_and(|end| end <= SEGMENT + 64)
     }
 
     fn longest_part(&self, _: u32, placed: bool) -> u64 {
@@ -234,6 +246,7 @@ impl Play {
                 lent: BTreeMap::new(),
                 memory: vec![Vec::new(); ranks],
                 withdrawn: BTreeSet::new(),
+                strangers: ranks as u32,
                 maps: false,
                 copied: Vec::new(),
             },
@@ -258,9 +271,12 @@ impl Play {
         self
     }
 
-    /// Two ranks that play, and others that the test speaks for.
+    /// Two ranks that play, and others that the test speaks for. Two seeds in three have all of them see each
+    /// other's memory.
     pub(super) fn among_others(seed: u64, ranks: usize, protocol: Protocol) -> Self {
-        Self { programs: 2, ..Self::new(seed, ranks, protocol, true) }
+        let mut play = Self { programs: 2, ..Self::new(seed, ranks, protocol, true) };
+        play.network.strangers = 2;
+        if seed.is_multiple_of(3) { play } else { play.near() }
     }
 
     /// Two ranks for a test of its own.
@@ -310,9 +326,7 @@ impl Play {
             return;
         }
         if placed && len as u64 > machine.eager {
-            let memory = &mut self.network.memory[me as usize];
-            let at = memory.len() as u64;
-            memory.extend_from_slice(&bytes);
+            let at = self.network.lay(me, &bytes);
             let lent = (self.mapped && machine.reads_segments()).then_some(Source::owned(at));
             let key = machine.begin_placed((to, envelope, mode), (at, len as u64), lent);
             rank.placed.push((key, at, len));

@@ -418,7 +418,8 @@ impl Machine {
             }
             Body::Placed(offset) => {
                 let inside = at.checked_add(u64::from(len)).is_some_and(|end| end <= send.len);
-                inside.then_some(Stored::Placed(offset + at))
+                // Not before it is known to be inside: the numbers are the reader's.
+                inside.then(|| Stored::Placed(offset + at))
             }
         }
     }
