@@ -83,35 +83,42 @@ fn an_incast_delays_what_it_crosses() {
     assert!((buffered_calm / calm - 1.0).abs() < 0.2, "{calm} and {buffered_calm} us");
 }
 
-/// How much of the first half of all packets came from each of 15 senders on a line, of what would be fair.
+/// How much of the last link of a line each of 15 senders gets while all of them send, of what would be fair. The
+/// first packets, which arrive while buffers fill, are not counted.
 fn shares(arbitration: Arbitration) -> Vec<f64> {
+    const COUNTED: u32 = 4096;
     let mut config = machine("mesh:16", NetworkModel::Buffered);
     config.buffers.arbitration = arbitration;
     let report = Sim::run(&config, |rank: Rank<'_>| {
         let me = rank.rank();
+        let mut counts = vec![0.0; 15];
         if me != 0 {
-            for _ in 0..200 {
+            for _ in 0..COUNTED + 1088 {
                 rank.charge(am_core::Span::from_nanos(500));
                 rank.send(0, PACKET, 0);
             }
-            return Vec::new();
+            return (counts, rank.now());
         }
-        let mut counts = vec![0.0; 15];
-        for packet in (0..3000).map(|_| rank.wait()).take(1500) {
-            counts[packet.from as usize - 1] += 0.01;
-        }
-        counts
+        (0..1024).for_each(|_| assert_eq!(rank.wait().bytes, PACKET));
+        (0..COUNTED).for_each(|_| counts[rank.wait().from as usize - 1] += 15.0 / f64::from(COUNTED));
+        (counts, rank.now())
     });
-    report.unwrap().results[0].clone().unwrap()
+    let results: Vec<_> = report.unwrap().results.into_iter().flatten().collect();
+    assert!(results.iter().all(|(_, sent)| *sent >= results[0].1), "a sender ended before the count did");
+    results[0].0.clone()
 }
 
 /// By age all senders get as much within a tenth. By turns each switch gives half of its link to its own node, so
-/// that the nearest has half of everything.
+/// that the nearest has half of everything, the next a quarter, and so on.
 #[test]
 fn senders_on_a_line_share_by_age() {
     let (oldest, turns) = (shares(Arbitration::Oldest), shares(Arbitration::RoundRobin));
     assert!(oldest.iter().all(|share| (0.9..=1.1).contains(share)), "{oldest:?}");
-    assert!(turns[0] > 1.5 && turns[14] < 0.5, "{turns:?}");
+    for (place, share) in turns[..5].iter().enumerate() {
+        let half = 15.0 / f64::from(2 << place);
+        assert!((share / half - 1.0).abs() < 0.02, "{turns:?}");
+    }
+    assert!(turns[14] < 0.02, "{turns:?}");
 }
 
 #[test]

@@ -119,37 +119,54 @@ fn saturation(cli: &Cli) -> Result<Part, Failure> {
     Ok(Part { title: "An incast and what it crosses", lines, notes, plots: vec![plot], ..Part::default() })
 }
 
-/// How much of the last link of a line each of 15 senders gets, as a part of a fair share, over its distance.
-fn shares(model: NetworkModel, arbitration: Arbitration) -> Result<Vec<(f64, f64)>, Failure> {
-    const EACH: u32 = 200;
-    let report = Sim::run(&machine(Topology::Mesh { dims: vec![16] }, model, arbitration)?, |rank: Rank<'_>| {
+/// Packets that arrive before the count begins, while buffers fill, and packets that are counted: enough for the
+/// farthest, of whom arbitration by turns lets one in 2^14 pass.
+const WINDOW: (u32, u32) = (2048, 65_536);
+const QUICK: (u32, u32) = (2048, 8192);
+
+/// How much of the last link of a line each of 15 senders gets, as a part of a fair share, over its distance. Each
+/// sends as much as the whole link carries until all is counted.
+fn shares(
+    model: NetworkModel,
+    arbitration: Arbitration,
+    (before, counted): (u32, u32),
+) -> Result<Vec<(f64, f64)>, Failure> {
+    let config = machine(Topology::Mesh { dims: vec![16] }, model, arbitration)?;
+    let report = Sim::run(&config, move |rank: Rank<'_>| {
         if rank.rank() != 0 {
-            for _ in 0..EACH {
+            // The last link carries no more in that time, and the first packets are on their way for a while.
+            for _ in 0..before + counted + 64 {
                 rank.charge(Span::from_nanos(PACKET.into()));
                 rank.send(0, PACKET, 0);
             }
-            return Vec::new();
+            return (Vec::new(), rank.now());
         }
-        // While all of them still send: the first half.
+        (0..before).for_each(|_| assert_eq!(rank.wait().bytes, PACKET));
         let mut counts = vec![0u32; 16];
-        let came = (0..15 * EACH).map(|_| rank.wait().from);
-        came.take(15 * EACH as usize / 2).for_each(|from| counts[from as usize] += 1);
-        counts
+        (0..counted).for_each(|_| counts[rank.wait().from as usize] += 1);
+        (counts, rank.now())
     });
     let report = report.map_err(Failure::of("senders on a line"))?;
-    let counts = report.results.into_iter().flatten().next().unwrap_or_default();
-    let share = |(distance, count): (usize, &u32)| (distance as f64, f64::from(*count) / f64::from(EACH / 2));
+    let mut results = report.results.into_iter().flatten();
+    let (counts, end) = results.next().unwrap_or_default();
+    assert!(
+        results.all(|(_, sent)| sent >= end),
+        "every sender sends for longer than the last link takes to carry all"
+    );
+    let share =
+        |(distance, count): (usize, &u32)| (distance as f64, 15.0 * f64::from(*count) / f64::from(counted));
     Ok(counts.iter().enumerate().skip(1).map(share).collect())
 }
 
-fn fairness(_: &Cli) -> Result<Part, Failure> {
-    let oldest = shares(NetworkModel::Buffered, Arbitration::Oldest)?;
-    let turns = shares(NetworkModel::Buffered, Arbitration::RoundRobin)?;
-    let queues = shares(NetworkModel::Queues, Arbitration::RoundRobin)?;
+fn fairness(cli: &Cli) -> Result<Part, Failure> {
+    let window = if cli.quick { QUICK } else { WINDOW };
+    let oldest = shares(NetworkModel::Buffered, Arbitration::Oldest, window)?;
+    let turns = shares(NetworkModel::Buffered, Arbitration::RoundRobin, window)?;
+    let queues = shares(NetworkModel::Queues, Arbitration::RoundRobin, window)?;
     let off = |shares: &[(f64, f64)]| 100.0 * shares.iter().map(|share| (share.1 - 1.0).abs()).fold(0.0, f64::max);
     let lines = vec![FAIRNESS.at_most("15 senders on a line, off a fair share", "%", 10.0, off(&oldest))];
     let notes = vec![format!(
-        "by turns the nearest gets {:.1} fair shares and the farthest {:.2}; where links hold everything {:.2} and {:.2}",
+        "by turns the nearest gets {:.2} fair shares and the farthest {:.4}; where links hold everything {:.2} and {:.2}",
         turns[0].1, turns[14].1, queues[0].1, queues[14].1
     )];
     let line = |name, style, colour, points| Series { name, style, colour, points };
