@@ -67,6 +67,11 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     messages: u32,
 
+    /// Messages of a burst in the mean, with --pattern bursts
+    #[arg(long, value_name = "COUNT", default_value_t = 16, conflicts_with_all = ["goal", "measure"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) burst: u32,
+
     /// The two ranks that are measured [default: the first and the last]
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2, requires = "measure")]
     pair: Option<Vec<u32>>,

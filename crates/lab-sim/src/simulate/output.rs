@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::cli::{Cli, Measure};
+use super::pattern::Pattern;
 use super::traffic::{COLUMNS, Point, Traffic};
 use crate::figures::plot::{Axis, Plot, Scale, Series, Style};
 use active_messages::{Instant, Span};
@@ -89,6 +90,9 @@ impl Output {
     pub(crate) fn of_traffic(machine: &MachineConfig, traffic: &Traffic, over_load: bool) -> Self {
         let mut output = Self::new(machine, traffic.pattern.name(), COLUMNS.to_vec());
         output.head.insert("seed".into(), json!(traffic.seed));
+        if traffic.pattern == Pattern::Bursts {
+            output.head.insert("burst".into(), json!(traffic.burst));
+        }
         let x = if over_load { (1, Axis { label: "load", scale: Scale::Linear }) } else { (0, BYTES) };
         let y = Axis { label: "time from call to memory, us", scale: Scale::Decimal };
         let lines = vec![("mean", 5), ("median, from", 6), ("99 %, from", 7)];

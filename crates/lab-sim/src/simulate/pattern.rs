@@ -25,6 +25,8 @@ pub(crate) enum Pattern {
     Incast,
     /// Each to all others, one after the other
     AllToAll,
+    /// Bursts to a rank drawn anew for each, back to back, and silence between them (--burst)
+    Bursts,
 }
 
 impl Pattern {
@@ -40,6 +42,7 @@ impl Pattern {
             Self::Hotspot => "hotspot",
             Self::Incast => "incast",
             Self::AllToAll => "all-to-all",
+            Self::Bursts => "bursts",
         }
     }
 
@@ -78,22 +81,46 @@ impl Draws {
     }
 }
 
-/// The destinations of one rank's messages.
+/// The destinations of one rank's messages, and the times between them.
 #[derive(Clone, Debug)]
 pub(crate) struct Destinations {
     pattern: Pattern,
     me: u32,
     ranks: u32,
-    /// Of a permutation.
+    /// Of a permutation, or of a burst.
     partner: u32,
     sent: u32,
+    /// The mean length of a burst, in messages.
+    burst: u32,
+    /// Messages that are left of one.
+    left: u32,
 }
 
 impl Destinations {
-    /// Of a rank; a permutation is drawn from the seed, the same for all.
-    pub(crate) fn of(pattern: Pattern, me: u32, ranks: u32, seed: u64) -> Self {
+    /// Of a rank; a permutation is drawn from the seed, the same for all. Bursts have `burst` messages in the
+    /// mean.
+    pub(crate) fn of(pattern: Pattern, (me, ranks): (u32, u32), seed: u64, burst: u32) -> Self {
         let partner = if pattern == Pattern::Permutation { circle(ranks, seed)[me as usize] } else { me };
-        Self { pattern, me, ranks, partner, sent: 0 }
+        Self { pattern, me, ranks, partner, sent: 0, burst, left: 0 }
+    }
+
+    /// The time before the next message, whose mean is `mean`: exponentially distributed, or within a burst
+    /// `least`, the shortest that the interface can take, and before a burst whatever makes up for it.
+    pub(crate) fn pause(&self, mean: f64, least: f64, draws: &mut Draws) -> f64 {
+        let least = least.min(mean);
+        match self.pattern {
+            Pattern::Bursts if self.left > 0 => least,
+            Pattern::Bursts => least + draws.pause(f64::from(self.burst) * (mean - least)),
+            _ => draws.pause(mean),
+        }
+    }
+
+    /// Draws a burst's destination and its length, which is geometrically distributed as that of sources with the
+    /// two states on and off.
+    fn begin_burst(&mut self, draws: &mut Draws) {
+        self.partner = other(self.me, self.ranks, draws);
+        let end = -(-1.0 / f64::from(self.burst)).ln_1p();
+        self.left = 1 + draws.pause(1.0 / end) as u32;
     }
 
     /// Where the next message goes; `None` from ranks that are silent.
@@ -101,9 +128,15 @@ impl Destinations {
         let Self { pattern, me, ranks, .. } = *self;
         let number = self.sent;
         self.sent += 1;
+        if pattern == Pattern::Bursts {
+            if self.left == 0 {
+                self.begin_burst(draws);
+            }
+            self.left -= 1;
+        }
         let to = match pattern {
             Pattern::Uniform => other(me, ranks, draws),
-            Pattern::Permutation => self.partner,
+            Pattern::Permutation | Pattern::Bursts => self.partner,
             Pattern::Transpose => {
                 let edge = ranks.isqrt();
                 me % edge * edge + me / edge
@@ -140,7 +173,7 @@ mod tests {
 
     fn targets(pattern: Pattern, ranks: u32, messages: u32) -> Vec<Vec<u32>> {
         let of = |me| {
-            let (mut all, mut draws) = (Destinations::of(pattern, me, ranks, 5), Draws::of(5, me));
+            let (mut all, mut draws) = (Destinations::of(pattern, (me, ranks), 5, 16), Draws::of(5, me));
             (0..messages).filter_map(|_| all.next(&mut draws)).collect()
         };
         (0..ranks).map(of).collect()
@@ -181,6 +214,30 @@ mod tests {
         let hot = targets(Pattern::Hotspot, 16, 1000)[3].iter().filter(|to| **to == 0).count();
         // A tenth, and a fifteenth of the rest.
         assert!((130..190).contains(&hot), "{hot}");
+    }
+
+    /// Bursts of one message are single messages. Longer ones have as many messages in the mean, to one rank, back
+    /// to back; in the long run as many are sent as without bursts.
+    #[test]
+    fn bursts_keep_length_and_rate() {
+        let (mean, least) = (5.0, 1.0);
+        for length in [1, 2, 16] {
+            let (mut to, mut draws) = (Destinations::of(Pattern::Bursts, (3, 64), 5, length), Draws::of(5, 3));
+            let (mut bursts, mut time, mut last) = (0, 0.0, None);
+            for _ in 0..200_000 {
+                let pause = to.pause(mean, least, &mut draws);
+                let next = to.next(&mut draws);
+                assert!(next.is_some_and(|to| to < 64 && to != 3) && pause >= least);
+                assert!(pause > least || next == last, "a burst goes to one rank");
+                bursts += u32::from(pause > least);
+                (time, last) = (time + pause, next);
+            }
+            let (in_each, apart) = (200_000.0 / f64::from(bursts), time / 200_000.0);
+            assert!((in_each / f64::from(length) - 1.0).abs() < 0.03, "{in_each} messages in a burst of {length}");
+            assert!((apart / mean - 1.0).abs() < 0.03, "{apart} from message to message in bursts of {length}");
+            // More than the interface takes is sent without pauses.
+            assert_eq!((to.pause(0.5, least, &mut draws), to.left), (0.5, to.left));
+        }
     }
 
     #[test]

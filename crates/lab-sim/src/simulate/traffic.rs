@@ -16,6 +16,8 @@ pub(crate) struct Traffic {
     pub(crate) seed: u64,
     /// Of each rank in the time that is measured.
     messages: u32,
+    /// The mean length of a burst.
+    pub(crate) burst: u32,
     interval: Option<Span>,
 }
 
@@ -23,7 +25,7 @@ impl Traffic {
     /// What the command line asks for.
     pub(crate) fn of(cli: &Cli, pattern: Pattern) -> Self {
         let interval = cli.interval.map(|nanos| Span((nanos * 1e3) as u64));
-        Self { pattern, seed: cli.seed, messages: cli.messages(), interval }
+        Self { pattern, seed: cli.seed, messages: cli.messages(), burst: cli.burst, interval }
     }
 }
 
@@ -113,14 +115,15 @@ pub(crate) fn run(
     bytes: u32,
     load: f64,
 ) -> Result<(Point, Report<Brought>), Failure> {
-    let mean = spacing(machine, bytes)? / load;
+    let least = spacing(machine, bytes)?;
+    let mean = least / load;
     let measured = f64::from(traffic.messages) * mean;
     let warm = measured / 2.0;
-    let Traffic { pattern, seed, interval, .. } = *traffic;
+    let Traffic { pattern, seed, burst, interval, .. } = *traffic;
     let report = machine_sim::run(machine, move |nic: Nic<'_>| {
         let (me, ranks) = (nic.rank(), nic.ranks());
-        let (mut draws, mut to) = (Draws::of(seed, me), Destinations::of(pattern, me, ranks, seed));
-        let mut at = draws.pause(mean);
+        let (mut draws, mut to) = (Draws::of(seed, me), Destinations::of(pattern, (me, ranks), seed, burst));
+        let mut at = to.pause(mean, least, &mut draws);
         // The processor does nothing else: what it sends is known long before it happens.
         let mut send_until = |end: f64| {
             let (mut sent, picos) = (0, |nanos: f64| (nanos * 1e3) as u64);
@@ -130,7 +133,7 @@ pub(crate) fn run(
                     nic.inject(to, [0; 2], bytes.into());
                     sent += u64::from(bytes);
                 }
-                at += draws.pause(mean);
+                at += to.pause(mean, least, &mut draws);
             }
             nic.charge(Span(picos(end).saturating_sub(nic.now().0)));
             sent
@@ -185,7 +188,7 @@ mod tests {
     use machine_sim::presets;
 
     fn traffic(pattern: Pattern) -> Traffic {
-        Traffic { pattern, seed: 3, messages: 100, interval: None }
+        Traffic { pattern, seed: 3, messages: 100, burst: 16, interval: None }
     }
 
     fn accepted(machine: &MachineConfig, pattern: Pattern, load: f64) -> (f64, f64, f64) {
@@ -244,6 +247,26 @@ mod tests {
         let machine = presets::open("torus").unwrap();
         let means = [0.1, 0.4, 0.8].map(|load| accepted(&machine, Pattern::Uniform, load).1);
         assert!(means[0] < means[1] && means[1] < means[2], "{means:?}");
+    }
+
+    /// Bursts offer the mean load and below saturation all of it arrives, later than what comes at random times;
+    /// the longer bursts are, the later. A seed repeats itself.
+    #[test]
+    fn bursts_bring_the_load_and_queue() {
+        let machine = presets::open("torus").unwrap();
+        let full = f64::from(machine.ranks) * 1024.0 * 1e3 / spacing(&machine, 1024).unwrap();
+        let of = |pattern, burst| {
+            let traffic = Traffic { messages: 2000, burst, ..traffic(pattern) };
+            run(&machine, &traffic, 1024, 0.4).unwrap().0
+        };
+        let (uniform, short, long) = (of(Pattern::Uniform, 16), of(Pattern::Bursts, 4), of(Pattern::Bursts, 16));
+        for point in [&uniform, &short, &long] {
+            assert!((point.offered / full / 0.4 - 1.0).abs() < 0.03, "{} of {full} MB/s", point.offered);
+            assert!((point.accepted / full / 0.4 - 1.0).abs() < 0.03, "{} of {full} MB/s", point.accepted);
+        }
+        let means = [uniform.mean, short.mean, long.mean];
+        assert!(1.2 * means[0] < means[1] && 1.2 * means[1] < means[2], "{means:?}");
+        assert_eq!(of(Pattern::Bursts, 16).row(1024, 0.4), long.row(1024, 0.4));
     }
 
     #[test]

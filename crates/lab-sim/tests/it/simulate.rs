@@ -102,6 +102,7 @@ fn every_pattern_runs() {
         "hotspot",
         "incast",
         "all-to-all",
+        "bursts",
     ] {
         let value = json(&["--machine", "torus", "--pattern", pattern, "--messages", "20", "--interval", "500"]);
         let accepted = column(&value, "accepted_mb_s")[0];
