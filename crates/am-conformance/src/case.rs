@@ -25,11 +25,14 @@ pub struct Needs {
     pub ranks: u32,
     /// Whether a rank unwinds on purpose; whoever runs it must catch that and let the other ranks go on.
     pub unwinds: bool,
+    /// Runs that take all combinations of the case's choices in turn: [`World::draw`] from 0 on. Runs over many
+    /// seeds need only one for each.
+    pub draws: u32,
 }
 
 impl Needs {
     /// One endpoint per rank, default buffers, any number of ranks.
-    pub const PLAIN: Self = Self { buffers: Buffers::Default, endpoints: 1, ranks: 1, unwinds: false };
+    pub const PLAIN: Self = Self { buffers: Buffers::Default, endpoints: 1, ranks: 1, unwinds: false, draws: 1 };
 
     pub(crate) const fn smallest(self) -> Self {
         Self { buffers: Buffers::Smallest, ..self }
@@ -45,6 +48,10 @@ impl Needs {
 
     pub(crate) const fn unwinds(self) -> Self {
         Self { unwinds: true, ..self }
+    }
+
+    pub(crate) const fn draws(self, draws: u32) -> Self {
+        Self { draws, ..self }
     }
 }
 

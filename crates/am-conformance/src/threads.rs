@@ -217,9 +217,29 @@ pub fn run_with(
     report
 }
 
-/// Runs one case; returns what went wrong, per rank. Threads of ranks that hang are left behind.
+/// Runs one case as often as it needs; returns what went wrong in the first run that did, per rank.
 fn run_case<F: Fabric>(fabric: &Arc<F>, case: &Arc<Case<F::Transport>>, ranks: u32, plan: &Plan) -> Vec<String> {
-    let world = World::new(plan.profile, plan.seed);
+    let (world, draws) = (World::new(plan.profile, plan.seed), case.description.needs.draws);
+    for draw in 0..draws {
+        let problems = run_once(fabric, case, ranks, plan, world.drawn(draw));
+        if !problems.is_empty() && draws > 1 {
+            return problems.into_iter().map(|text| format!("draw {draw}, {text}")).collect();
+        }
+        if !problems.is_empty() {
+            return problems;
+        }
+    }
+    Vec::new()
+}
+
+/// Runs one case once; returns what went wrong, per rank. Threads of ranks that hang are left behind.
+fn run_once<F: Fabric>(
+    fabric: &Arc<F>,
+    case: &Arc<Case<F::Transport>>,
+    ranks: u32,
+    plan: &Plan,
+    world: World,
+) -> Vec<String> {
     let job = Arc::new(fabric.create(ranks, &case.description.needs));
     let (tell, told) = channel();
     for rank in 0..ranks {

@@ -36,6 +36,9 @@ pub struct World {
     pub profile: Profile,
     /// Where all randomness comes from.
     pub seed: u64,
+    /// Which of several runs with this seed it is: a case that needs [several](crate::Needs::draws) takes the next
+    /// combination of its choices in each.
+    pub draw: u32,
     /// How long an endpoint waits before it reports a stall instead of hanging.
     pub patience: Span,
 }
@@ -47,7 +50,13 @@ impl World {
             Profile::Quick => Span::from_secs(120),
             Profile::Full => Span::from_secs(600),
         };
-        Self { profile, seed, patience }
+        Self { profile, seed, draw: 0, patience }
+    }
+
+    /// The world of another run with the same seed.
+    #[must_use]
+    pub const fn drawn(self, draw: u32) -> Self {
+        Self { draw, ..self }
     }
 
     /// One of two numbers of repetitions.
@@ -61,6 +70,11 @@ impl World {
     /// A generator; equal streams draw equal numbers on every rank.
     pub(crate) fn random(&self, stream: u64) -> Random {
         Random::new(self.seed, stream)
+    }
+
+    /// One of some combinations of choices: drawn by the seed, and the next one in each further run with it.
+    pub(crate) fn combination(&self, stream: u64, of: u32) -> u32 {
+        ((self.random(stream).number() % u64::from(of)) as u32 + self.draw) % of
     }
 
     /// The salt of a payload: a function of the seed and of what the payload belongs to.

@@ -216,18 +216,22 @@ pub(super) fn matched<T: Transport>(world: &World, transport: T) -> Verdict {
     Ok(())
 }
 
+/// Runs in which each protocol meets each size of eager messages, and each way of messages that are lent.
+pub(super) const DRAWS: u32 = 3;
+
 /// Rounds by each protocol, and cancelled receives.
 pub(super) fn protocols<T: Transport>(world: &World, transport: T) -> Verdict {
     // Little memory for unexpected messages, so that senders wait for it. Messages that are lent are read, or
     // written where there is room, or as the machine has it.
-    let cost = [u32::MAX, 0, MessageConfig::default().lent_cost][(world.seed % 3) as usize];
+    let drawn = world.combination(2301, 9);
+    let cost = [u32::MAX, 0, MessageConfig::default().lent_cost][drawn as usize % 3];
     let config = MessageConfig::default().unexpected(16 << 10).lent_cost(cost);
     let mut endpoint = attach(world, transport, config)?;
     let all = Communicator::world(&mut endpoint)?;
-    let mut number = 1000;
+    let mut number = 1000 + 1000 * drawn;
     for repeat in 0..world.count(1, 10) {
         for (index, protocol) in (0..).zip(Protocol::ALL) {
-            let eager = [0, 64, 4000][(index + repeat + world.seed as u32) as usize % 3];
+            let eager = [0, 64, 4000][(index + repeat + drawn + drawn / 3) as usize % 3];
             all.choose(&mut endpoint, protocol, eager)?;
             for _ in 0..3 {
                 number += 1;

@@ -53,6 +53,7 @@ impl<T: Transport<Memory: Send + Sync, Room: Send> + Send + 'static> Threaded fo
 const PLAIN: Needs = Needs::PLAIN;
 const SMALLEST: Needs = Needs::PLAIN.smallest();
 const SEVERAL: Needs = Needs::PLAIN.ranks(2);
+const LOST: Needs = SEVERAL.unwinds().draws(messages_lost::DRAWS);
 const OWN: Needs = Needs::PLAIN.endpoints(threads::ENDPOINTS);
 
 /// Makes a table of descriptions and one of codes from one list. The codes are compiled here, for transports of
@@ -143,9 +144,10 @@ suite! {
     (22, "ghost-cells", "ghost cells of arrays", PLAIN, arrays::ghost_cells),
     (23, "messages", "two-sided messages, matched in all ways", PLAIN, messages::matched),
     (23, "messages-smallest", "the same, smallest buffers", SMALLEST, messages::matched),
-    (23, "messages-protocols", "long messages by all protocols, also cancelled", SMALLEST, messages::protocols),
+    (23, "messages-protocols", "long messages by all protocols, also cancelled", SMALLEST.draws(messages::DRAWS), messages::protocols),
     (23, "messages-collectives", "collectives as messages, by all protocols", SMALLEST, message_collectives::collectives),
-    (23, "messages-lost", "a rank is lost in a step of a protocol", SEVERAL.unwinds(), messages_lost::lost),
+    (23, "messages-lost", "a rank is lost in a step of a protocol", LOST, messages_lost::lost),
+    (23, "messages-lost-smallest", "the same, smallest buffers", LOST.smallest().draws(messages_lost::DRAWS / 3), messages_lost::lost),
     (24, "calls", "calls of all kinds against a model", PLAIN, calls::modelled),
     (24, "calls-smallest", "the same, smallest buffers", SMALLEST, calls::modelled),
     (24, "calls-groups", "requests along trees, distributed objects", PLAIN, call_groups::groups),

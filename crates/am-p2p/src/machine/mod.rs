@@ -41,6 +41,8 @@ mod direct;
 mod ending;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod kills;
 mod lent;
 mod line;
 #[cfg(test)]

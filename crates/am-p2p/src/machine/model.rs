@@ -357,7 +357,7 @@ impl Play {
     }
 
     /// Memory of a rank's segment that no message has used.
-    fn target(&mut self, me: u32, len: u64) -> u64 {
+    pub(super) fn target(&mut self, me: u32, len: u64) -> u64 {
         let segment = &mut self.ranks[me as usize].segment;
         let at = segment.len();
         segment.resize(at + len as usize, 0);

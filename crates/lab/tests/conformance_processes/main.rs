@@ -9,9 +9,11 @@
 mod endings;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod messages;
 mod ranks;
 
 use active_messages::launch::{Launcher, Outcome, RankEnd, TransportOptions};
+use active_messages::p2p::Protocol;
 use am_conformance::{Buffers, Plan, Profile, all_cases, difficult_arguments, difficult_variables};
 use endings::{ENDINGS, Ending};
 use harness::{Outcomes, test};
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         tests.push(test(format!("ending_{}", ending.name), || ends(ending)));
     }
     tests.push(test("ending_hangs", hangs));
+    tests.push(test("killed_amid_messages", killed_amid_messages));
     tests.push(test("failure_ends_the_job", failure_ends_the_job));
     tests.push(test("killed_launcher_leaves_nobody", killed_launcher));
     tests.push(test("surroundings_reach_ranks", surroundings));
@@ -138,11 +141,14 @@ fn suite(profile: Profile, ranks: u32) -> Outcomes {
             Buffers::Default => launcher.endpoints(endpoints),
             Buffers::Smallest => launcher.endpoints(endpoints).rings(Some(4), Some(256)),
         };
-        let role = format!("case {} {} {}", case.description.name, profile == Profile::Full, plan.seed);
-        let play = Play::new(&role, ranks)?;
-        let outcome = play.with(|launcher| size(launcher.keep_going(true).time_limit(plan.limit()))).run()?;
-        if !outcome.is_success() {
-            problems += &format!("      {} with {ranks} ranks: {:?}\n", case.description.name, outcome.ends());
+        let name = case.description.name;
+        for draw in 0..case.description.needs.draws {
+            let role = format!("case {name} {} {} {draw}", profile == Profile::Full, plan.seed);
+            let play = Play::new(&role, ranks)?;
+            let outcome = play.with(|launcher| size(launcher.keep_going(true).time_limit(plan.limit()))).run()?;
+            if !outcome.is_success() {
+                problems += &format!("      {name} with {ranks} ranks, draw {draw}: {:?}\n", outcome.ends());
+            }
         }
     }
     check(problems.is_empty(), || format!("{problems}      (AM_CONFORMANCE_SEED={})", plan.seed))
@@ -159,6 +165,20 @@ fn ends(ending: &'static Ending) -> Outcomes {
         })?;
         check(survivors.iter().all(|end| end.is_success()), || format!("of {ranks} ranks: {:?}", outcome.ends()))?;
         check(outcome.code() == ending.end.code(), || format!("the launcher's code is {}", outcome.code()))?;
+    }
+    Ok(())
+}
+
+/// The last rank is killed amid long messages to and from all others, by every protocol.
+fn killed_amid_messages() -> Outcomes {
+    for protocol in Protocol::ALL {
+        for polls in messages::POLLS {
+            let play = Play::new(&format!("messages {} {polls}", protocol.name()), 3)?;
+            let outcome = play.with(|launcher| launcher.keep_going(true)).run()?;
+            let told = || format!("{}, after {polls} polls: {:?}", protocol.name(), outcome.ends());
+            let (victim, survivors) = outcome.ends().split_last().ok_or("a job without ranks")?;
+            check(*victim == RankEnd::Killed(9) && survivors.iter().all(|end| end.is_success()), told)?;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The parts that ranks play: cases of the suite, survivors and victims, and ranks that look at their
 //! surroundings.
 
-use crate::{SCRATCH, endings};
+use crate::{SCRATCH, endings, messages};
 use active_messages::launch::{self, RankJob};
 use active_messages::shm::{JoinOptions, Shm};
 use active_messages::{
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 /// Bytes of every rank's segment: not a multiple of anything but eight.
 const SEGMENT: usize = (1 << 18) + 8;
 /// How long a rank waits before it reports a stall; no test waits for it.
-const PATIENCE: Span = Span::from_secs(60);
+pub(crate) const PATIENCE: Span = Span::from_secs(60);
 /// The exit code of the rank that gives up on one that hangs.
 pub(crate) const GAVE_UP: u8 = 3;
 
@@ -43,10 +43,12 @@ fn part(role: &str) -> Result<ExitCode, Box<dyn Error>> {
     let mut word = || words.next().ok_or(format!("the role '{role}' is incomplete"));
     match part {
         "case" => {
-            let (name, full, seed) = (word()?, word()? == "true", word()?.parse()?);
-            case(name, World::new(if full { Profile::Full } else { Profile::Quick }, seed), &job)?;
+            let (name, full, seed, draw) = (word()?, word()? == "true", word()?.parse()?, word()?.parse()?);
+            let world = World::new(if full { Profile::Full } else { Profile::Quick }, seed).drawn(draw);
+            case(name, world, &job)?;
         }
         "ending" => endings::play(word()?, &job)?,
+        "messages" => messages::play(word()?, word()?.parse()?, &job)?,
         "hang" => return hang(&job),
         "fail" => fail(&job)?,
         "idle" => loop {
