@@ -61,7 +61,8 @@ impl CallConfig {
         self
     }
 
-    /// Sets the calls under way to all peers together, at least 1.
+    /// Sets the calls under way to all peers together, at least 1. Where calls wait for it, peers take turns: one
+    /// call to each of those that have some waiting.
     #[must_use]
     pub const fn calls(mut self, calls: u32) -> Self {
         self.calls = calls;

@@ -531,11 +531,6 @@ impl<W: Send + 'static> Calls<W> {
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         table.freed = false;
         let outcome = table.send(wakers, |outgoing| send_call(outbox, wire, outgoing));
-        #[cfg(feature = "tower")]
-        {
-            // Who runs a future is not rung for.
-            advanced |= table.give_permits(wakers);
-        }
         (advanced, blocked) = (advanced | outcome.0, blocked | outcome.1);
         let outcome =
             table.send_parts(wakers, |to, remote, at, rest| send_part(outbox, wire, to, remote, at as u64, rest));

@@ -82,9 +82,18 @@ impl Slot {
     }
 }
 
+/// What waits for its turn at a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queued {
+    Call(Key),
+    /// A permit that is not given yet.
+    #[cfg(feature = "tower")]
+    Permit(Key),
+}
+
 #[derive(Debug, Default)]
 struct PeerCalls {
-    queue: VecDeque<Key>,
+    queue: VecDeque<Queued>,
     /// Keys in the queue of calls that were dropped.
     stale: u32,
     under_way: u32,
@@ -121,7 +130,7 @@ pub(crate) struct Table {
     shape: Option<Shape>,
     slots: Slab<Slot>,
     peers: Vec<PeerCalls>,
-    /// Peers with calls in their queues, in turn.
+    /// Peers with calls in their queues, those whose turn is next first.
     turns: VecDeque<u32>,
     /// Calls to be sent that wait for no limit.
     uncounted: VecDeque<Key>,
@@ -281,16 +290,22 @@ impl Table {
         }
         let queue = &mut self.peers[peer as usize];
         if permitted {
-            queue.queue.insert(queue.permitted as usize, key);
+            queue.queue.insert(queue.permitted as usize, Queued::Call(key));
             queue.permitted += 1;
         } else {
-            queue.queue.push_back(key);
+            queue.queue.push_back(Queued::Call(key));
         }
-        if !queue.listed {
-            queue.listed = true;
+        self.list(peer);
+        Ok(key)
+    }
+
+    /// Gives a peer that has something to send its turn, behind the others that have.
+    fn list(&mut self, peer: u32) {
+        let calling = &mut self.peers[peer as usize];
+        if !calling.queue.is_empty() && !calling.listed {
+            calling.listed = true;
             self.turns.push_back(peer);
         }
-        Ok(key)
     }
 
     /// Makes a call that is sent right after this, where no other waits before it and no limit is reached; what is
@@ -351,11 +366,8 @@ impl Table {
         let Some(slot) = self.slots.get_mut(key) else { return };
         (slot.state, slot.bytes) = (State::Queued, request);
         let (peer, queue) = (slot.peer, &mut self.peers[slot.peer as usize]);
-        queue.queue.insert(queue.permitted as usize, key);
-        if !queue.listed {
-            queue.listed = true;
-            self.turns.push_back(peer);
-        }
+        queue.queue.insert(queue.permitted as usize, Queued::Call(key));
+        self.list(peer);
     }
 
     /// A call could not be sent, and never can be.
@@ -374,8 +386,6 @@ impl Table {
     pub(crate) fn has_work(&self) -> bool {
         let idle = self.turns.is_empty() && self.notes.is_empty() && self.shipments.is_empty();
         let idle = idle && self.uncounted.is_empty();
-        #[cfg(feature = "tower")]
-        let idle = idle && !self.awaits_permits();
         !idle || self.needs_time() || self.meter.waits()
     }
 
@@ -439,7 +449,7 @@ impl Table {
                 return false;
             }
             State::Queued if slot.permitted => {
-                peer.queue.retain(|queued| *queued != key);
+                peer.queue.retain(|queued| *queued != Queued::Call(key));
                 peer.permitted -= 1;
                 #[cfg(feature = "tower")]
                 self.permits.is_sent(slot.peer);
@@ -450,7 +460,11 @@ impl Table {
                 // Calls that are dropped while nothing can be sent leave no more than they were.
                 if peer.stale as usize > 64.max(peer.queue.len() / 2) {
                     peer.stale = 0;
-                    peer.queue.retain(|queued| *queued != key && self.slots.contains(*queued));
+                    peer.queue.retain(|queued| match *queued {
+                        Queued::Call(queued) => queued != key && self.slots.contains(queued),
+                        #[cfg(feature = "tower")]
+                        Queued::Permit(_) => true,
+                    });
                 }
                 return false;
             }
@@ -470,22 +484,10 @@ impl Table {
         }
         peer.under_way -= 1;
         self.under_way -= 1;
-        if !peer.queue.is_empty() && !peer.listed {
-            peer.listed = true;
-            self.turns.push_back(slot.peer);
-        }
-        self.freed |= self.is_awaited();
+        let peer = slot.peer;
+        self.list(peer);
+        self.freed |= !self.turns.is_empty();
         true
-    }
-
-    /// Whether a place among the calls under way is waited for.
-    #[inline]
-    fn is_awaited(&self) -> bool {
-        #[cfg(feature = "tower")]
-        let permits = self.awaits_permits();
-        #[cfg(not(feature = "tower"))]
-        let permits = false;
-        permits || !self.turns.is_empty()
     }
 
     /// A call has ended.

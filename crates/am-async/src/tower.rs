@@ -18,7 +18,8 @@ use tower_service::Service;
 /// It is ready when a call would not wait for others: as many are under way to a rank, and in all, as
 /// [`CallConfig`](crate::CallConfig) allows. One that is ready keeps the place until it has called or is dropped,
 /// also towards calls that are made without a service, which wait meanwhile: do not keep a service ready that does
-/// not call. Services that wait for a place get it in order. A clone is another service, which is not ready.
+/// not call. Services and calls that wait for a place to the same rank get it in the order in which they came. A
+/// clone is another service, which is not ready.
 ///
 /// Requests are `M::Request`, or what borrows as one: a vector for a [`SliceMethod`](crate::SliceMethod).
 ///

@@ -1,11 +1,10 @@
 //! Permits: places among the calls that may be under way, set aside before the call is made. Who asks for one
-//! waits in order.
+//! waits in the queue of its peer, like a call.
 
-use super::{PeerCalls, Table};
+use super::{PeerCalls, Queued, Table};
 use crate::outcome::{Polled, Waiter, Wakers};
 use am_core::Address;
 use am_core::slab::{Key, Slab};
-use std::collections::VecDeque;
 use std::task::Waker;
 
 #[derive(Debug, Default)]
@@ -13,7 +12,6 @@ struct PeerPermits {
     given: u32,
     /// Calls with permits that are queued.
     queued: u32,
-    waiting: u32,
 }
 
 #[derive(Debug)]
@@ -23,7 +21,7 @@ struct Permit {
     given: bool,
 }
 
-/// Permits that were given, and who waits for one.
+/// Permits that were given, and those that wait in the queues of their peers.
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     all: Slab<Permit>,
@@ -31,7 +29,6 @@ pub(super) struct Permits {
     given: u32,
     /// Calls with permits that are queued.
     queued: u32,
-    order: VecDeque<Key>,
 }
 
 impl Permits {
@@ -75,23 +72,21 @@ impl Table {
         let Some(peer) = self.shape.and_then(|shape| shape.peer(to)) else { return Ok(Polled::Ready(())) };
         let (peer, peers) = (peer.0, self.peers.len());
         self.permits.peers.resize_with(peers, PeerPermits::default);
-        // Nobody overtakes those who wait.
-        let given = self.permits.peers[peer as usize].waiting == 0 && self.has_place(peer);
+        let given = self.has_place(peer);
         let waiter = if given { Waiter::Nobody } else { Waiter::new(waker, self.root.as_ref()) };
         let key = self.permits.all.insert(Permit { peer, waiter, given });
         *permit = Some(key);
-        let of_peer = &mut self.permits.peers[peer as usize];
         if given {
-            of_peer.given += 1;
+            self.permits.peers[peer as usize].given += 1;
             self.permits.given += 1;
             return Ok(Polled::Ready(()));
         }
-        of_peer.waiting += 1;
-        self.permits.order.push_back(key);
+        self.peers[peer as usize].queue.push_back(Queued::Permit(key));
+        self.list(peer);
         Ok(Polled::Pending(None))
     }
 
-    /// Whether a call to a peer would be sent without waiting for others.
+    /// Whether a call to a peer would be sent without waiting for others, permits that wait among them.
     fn has_place(&self, peer: u32) -> bool {
         let (calls, given) = (&self.peers[peer as usize], self.permits.peers[peer as usize].given);
         // Those that are queued with permits are among the queued.
@@ -102,51 +97,29 @@ impl Table {
         to_peer < self.config.calls_per_peer.max(1) as usize && all < self.config.calls.max(1) as usize
     }
 
-    /// Whether anyone waits for a permit.
-    #[inline]
-    pub(super) fn awaits_permits(&self) -> bool {
-        !self.permits.order.is_empty()
-    }
-
-    /// Gives permits to those who wait, as far as there are places; whether it gave any.
-    pub(crate) fn give_permits(&mut self, wakers: &mut Wakers) -> bool {
-        let before = self.permits.given;
-        for _ in 0..self.permits.order.len() {
-            let Some(key) = self.permits.order.pop_front() else { break };
-            let Some(peer) = self.permits.all.get(key).map(|permit| permit.peer) else { continue };
-            if !self.has_place(peer) {
-                self.permits.order.push_back(key);
-                continue;
-            }
-            let Permits { all, peers, given, .. } = &mut self.permits;
-            let Some(permit) = all.get_mut(key) else { continue };
-            permit.given = true;
-            wakers.add(&mut permit.waiter);
-            let of_peer = &mut peers[peer as usize];
-            (of_peer.given, of_peer.waiting, *given) = (of_peer.given + 1, of_peer.waiting - 1, *given + 1);
-        }
-        self.permits.given != before
+    /// Gives a permit that waited for its turn.
+    pub(super) fn give_permit(&mut self, key: Key, wakers: &mut Wakers) {
+        let Permits { all, peers, given, .. } = &mut self.permits;
+        let permit = all.get_mut(key).expect("a permit that ends leaves its queue");
+        permit.given = true;
+        wakers.add(&mut permit.waiter);
+        peers[permit.peer as usize].given += 1;
+        *given += 1;
     }
 
     /// A permit is not needed any more: its call will not be made. Returns its waker, to be dropped once nothing
     /// is locked, and whether others wait.
     pub(crate) fn end_permit(&mut self, key: Key) -> (Option<Waker>, bool) {
-        let Permits { all, peers, given, order, .. } = &mut self.permits;
+        let Permits { all, peers, given, .. } = &mut self.permits;
         let Some(permit) = all.remove(key) else { return (None, false) };
-        let of_peer = &mut peers[permit.peer as usize];
         if permit.given {
-            of_peer.given -= 1;
+            peers[permit.peer as usize].given -= 1;
             *given -= 1;
-            let calls = &mut self.peers[permit.peer as usize];
-            if !calls.queue.is_empty() && !calls.listed {
-                calls.listed = true;
-                self.turns.push_back(permit.peer);
-            }
+            self.list(permit.peer);
         } else {
-            of_peer.waiting -= 1;
-            order.retain(|waiting| *waiting != key);
+            self.peers[permit.peer as usize].queue.retain(|queued| *queued != Queued::Permit(key));
         }
-        (permit.waiter.waker(), !(order.is_empty() && self.turns.is_empty()))
+        (permit.waiter.waker(), !self.turns.is_empty())
     }
 
     /// Has a call go with a permit, if it was given.
@@ -164,7 +137,8 @@ impl Table {
 
     /// Everyone who waits learns that the endpoint is gone.
     pub(super) fn close_permits(&mut self, wakers: &mut Wakers) {
-        while let Some(key) = self.permits.order.pop_front() {
+        let all: Vec<Key> = self.permits.all.iter().map(|(key, _)| key).collect();
+        for key in all {
             if let Some(permit) = self.permits.all.get_mut(key) {
                 wakers.add(&mut permit.waiter);
             }

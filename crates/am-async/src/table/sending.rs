@@ -1,6 +1,6 @@
 //! What the calls of this rank have sent: requests in turns of the peers, notes, and parts of long requests.
 
-use super::{Shipment, State, Table};
+use super::{Queued, Shipment, State, Table};
 use crate::buffers;
 use crate::config::CallConfig;
 use crate::meter::End;
@@ -14,6 +14,8 @@ const PARTS: usize = 8;
 
 /// Why sending to a peer has stopped.
 enum Stop {
+    /// Others have their turn.
+    Turn,
     /// Nothing is left.
     Empty,
     /// As many calls as may be are under way to it.
@@ -41,22 +43,31 @@ impl Table {
                 blocked = true;
             }
         }
-        for _ in 0..self.turns.len() {
-            let Some(peer) = self.turns.pop_front() else { break };
+        let mut turn = 0;
+        while let Some(&peer) = self.turns.get(turn) {
             let outcome = self.send_to(peer, wakers, &mut send);
             advanced |= outcome.0;
-            // What waits for the limits goes on when a call ends.
             match outcome.1 {
-                Stop::Empty | Stop::Limit => self.peers[peer as usize].listed = false,
+                // What waits for the limits goes on when a call ends.
+                Stop::Empty | Stop::Limit => {
+                    self.turns.remove(turn);
+                    self.peers[peer as usize].listed = false;
+                }
+                Stop::Turn => {
+                    self.turns.remove(turn);
+                    self.turns.push_back(peer);
+                }
+                // It keeps its place: who has sent is behind it.
                 Stop::Room | Stop::AllLimit => {
                     blocked |= matches!(outcome.1, Stop::Room);
-                    self.turns.push_back(peer);
+                    turn += 1;
                 }
             }
         }
         (advanced, blocked)
     }
 
+    /// Sends calls to a peer: one while others wait for their turn, else all that can be sent.
     fn send_to(
         &mut self,
         peer: u32,
@@ -68,22 +79,36 @@ impl Table {
         loop {
             let (reserved, reserved_in_all) = self.reserved(peer);
             let calling = &mut self.peers[peer as usize];
-            let Some(&key) = calling.queue.front() else { return (advanced, Stop::Empty) };
-            let Some(slot) = self.slots.get(key).filter(|slot| matches!(slot.state, State::Queued)) else {
-                calling.queue.pop_front();
-                calling.stale = calling.stale.saturating_sub(1);
-                continue;
+            let Some(&queued) = calling.queue.front() else { return (advanced, Stop::Empty) };
+            let permitted = match queued {
+                Queued::Call(key) => {
+                    let slot = self.slots.get(key).filter(|slot| matches!(slot.state, State::Queued));
+                    let Some(slot) = slot else {
+                        calling.queue.pop_front();
+                        calling.stale = calling.stale.saturating_sub(1);
+                        continue;
+                    };
+                    slot.permitted
+                }
+                #[cfg(feature = "tower")]
+                Queued::Permit(_) => false,
             };
+            if advanced && self.turns.len() > 1 {
+                return (advanced, Stop::Turn);
+            }
             // One that has a place is not in its own way.
-            let (permitted, others) = (slot.permitted, u32::from(!slot.permitted));
+            let others = u32::from(!permitted);
             if calling.under_way + reserved * others >= calls_per_peer.max(1) {
                 return (advanced, Stop::Limit);
             }
             if self.under_way + reserved_in_all * others >= calls.max(1) {
                 return (advanced, Stop::AllLimit);
             }
-            if !self.send_one(key, wakers, send) {
-                return (advanced, Stop::Room);
+            match queued {
+                Queued::Call(key) if !self.send_one(key, wakers, send) => return (advanced, Stop::Room),
+                Queued::Call(_) => {}
+                #[cfg(feature = "tower")]
+                Queued::Permit(permit) => self.give_permit(permit, wakers),
             }
             let calling = &mut self.peers[peer as usize];
             calling.queue.pop_front();

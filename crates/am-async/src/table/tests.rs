@@ -300,9 +300,103 @@ fn a_free_place_is_work_where_one_waits_for_it() {
     assert!(matches!(polled, Ok(Polled::Pending(_))));
     played.answer(call, Status::Answer, false, 0, &[]);
     assert!(played.table.has_work());
-    played.table.give_permits(&mut played.wakers);
+    played.table.send(&mut played.wakers, |_| Sent::Yes);
     assert!(matches!(played.table.permit(TO, &mut permit, Waker::noop()), Ok(Polled::Ready(()))));
     assert!(!played.table.has_work());
+}
+
+/// The numbers of the peers to which calls went, with so many places and calls of these peers.
+fn sent_in_turn(config: CallConfig, peers: &[u32]) -> Vec<u32> {
+    let mut played = Played::new(config);
+    played.table = Table::new(config, Arc::clone(&played.room), Meter::default());
+    played.table.set_shape(Shape { ranks: 3, endpoints: 1 });
+    for peer in peers {
+        let (to, header) = (Address::new(Rank(*peer), 0), Header::new(ID, 0));
+        played.table.start(to, header, vec![], Due::Never, Entry::Waits, Waiter::Nobody).unwrap();
+    }
+    let (mut order, mut under_way) = (Vec::new(), VecDeque::new());
+    while order.len() < peers.len() {
+        played.table.send(&mut played.wakers, |outgoing| {
+            order.push(outgoing.to.rank.0);
+            under_way.push_back((outgoing.to, outgoing.key));
+            Sent::Yes
+        });
+        let (to, call) = under_way.pop_front().expect("a call under way");
+        let verdict = Some(Verdict::new(Status::Answer, ID.digest));
+        played.table.answered(to, call, verdict, (0, 0), |_| {}, &mut played.wakers);
+    }
+    order
+}
+
+/// Who calls one peer much takes no places from calls to others, however few places there are.
+#[test]
+fn peers_take_turns_for_the_places() {
+    let calls = [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 0];
+    for places in [1, 2, 3] {
+        let order = sent_in_turn(CallConfig::new().calls(places), &calls);
+        assert_eq!(order, [1, 2, 0, 1, 2, 1, 1, 1, 1, 1, 1], "{places} places");
+    }
+    // One that waits for its own limit is in nobody's way.
+    let order = sent_in_turn(CallConfig::new().calls_per_peer(1).calls(2), &calls);
+    assert_eq!(order[..4], [1, 2, 0, 1]);
+}
+
+/// A network that has room for one call now and then serves peers in turn.
+#[test]
+fn peers_take_turns_for_the_networks_room() {
+    let mut played = Played::new(CallConfig::new());
+    played.table = Table::new(CallConfig::new(), Arc::clone(&played.room), Meter::default());
+    played.table.set_shape(Shape { ranks: 3, endpoints: 1 });
+    for peer in [1, 1, 1, 2, 2, 2] {
+        let (to, header) = (Address::new(Rank(peer), 0), Header::new(ID, 0));
+        played.table.start(to, header, vec![], Due::Never, Entry::Waits, Waiter::Nobody).unwrap();
+    }
+    let mut order = Vec::new();
+    for round in 1..=6 {
+        played.table.send(&mut played.wakers, |outgoing| {
+            if order.len() == round {
+                return Sent::NotNow;
+            }
+            order.push(outgoing.to.rank.0);
+            Sent::Yes
+        });
+    }
+    assert_eq!(order, [1, 2, 1, 2, 1, 2]);
+}
+
+/// Who waits for a permit is overtaken by no call that came later, and overtakes none that came before.
+#[cfg(feature = "tower")]
+#[test]
+fn permits_wait_like_calls() {
+    let mut played = Played::new(CallConfig::new().calls(1));
+    let (first, second) = (played.call(0, vec![], false), played.call(0, vec![], false));
+    let mut permit = None;
+    assert!(matches!(played.table.permit(TO, &mut permit, Waker::noop()), Ok(Polled::Pending(_))));
+    let third = played.call(0, vec![], false);
+    let ready = |played: &mut Played, permit: &mut Option<Key>| {
+        played.table.send(&mut played.wakers, |_| Sent::Yes);
+        matches!(played.table.permit(TO, permit, Waker::noop()), Ok(Polled::Ready(())))
+    };
+    played.answer(first, Status::Answer, false, 0, &[]);
+    assert!(!ready(&mut played, &mut permit));
+    played.answer(second, Status::Answer, false, 0, &[]);
+    assert!(ready(&mut played, &mut permit));
+    // It has not gone before the permit, and goes when that ends.
+    assert_eq!(played.table.under_way(), 0);
+    played.table.end_permit(permit.unwrap());
+    played.table.send(&mut played.wakers, |_| Sent::Yes);
+    played.answer(third, Status::Answer, false, 0, &[]);
+    assert!(matches!(played.outcome(third), Some(Outcome::Answer)));
+    // One that is dropped while it waits leaves the queue.
+    let fourth = played.call(0, vec![], false);
+    let mut permit = None;
+    assert!(matches!(played.table.permit(TO, &mut permit, Waker::noop()), Ok(Polled::Pending(_))));
+    let fifth = played.call(0, vec![], false);
+    played.table.end_permit(permit.unwrap());
+    played.answer(fourth, Status::Answer, false, 0, &[]);
+    played.table.send(&mut played.wakers, |_| Sent::Yes);
+    played.answer(fifth, Status::Answer, false, 0, &[]);
+    assert!(matches!(played.outcome(fifth), Some(Outcome::Answer)) && !played.table.has_work());
 }
 
 #[test]
@@ -352,7 +446,7 @@ fn the_root_waits_without_its_waker() {
         assert!(matches!(played.table.permit(TO, &mut permit, &waker), Ok(Polled::Pending(None))));
         assert_eq!(Arc::strong_count(&idle), kept);
         played.answer(call, Status::Answer, false, 0, &[]);
-        played.table.give_permits(&mut played.wakers);
+        played.table.send(&mut played.wakers, |_| Sent::Yes);
         assert!(played.wakers.root && played.wakers.others.is_empty());
     }
 }
