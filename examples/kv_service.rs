@@ -77,11 +77,7 @@ impl Program for KeyValue {
         })?;
         let time = endpoint.now() - start;
         endpoint.barrier()?;
-        let lose = self.lose;
-        if lose && ranks == 1 {
-            return Err("--lose needs at least two ranks".into());
-        }
-        if lose && me == victim {
+        if self.lose && me == victim {
             // It ends without a word, once the others have got here; ranks of one process can not be killed alone.
             let process = endpoint.call(Rank(0), done, &(wrong as u64)).wait(&mut endpoint)?;
             endpoint.serve_until(|service| service.done.len() == victim.0 as usize)?;
@@ -89,7 +85,7 @@ impl Program for KeyValue {
                 process::Command::new("kill").args(["-KILL", &process::id().to_string()]).status()?;
             }
             return Ok(());
-        } else if lose {
+        } else if self.lose {
             endpoint.caller().one_way(victim, done, &0)?;
             // Its entries are lost: the others go on.
             let outcome = endpoint.call(victim, stuck, &()).wait(&mut endpoint);
@@ -99,7 +95,7 @@ impl Program for KeyValue {
         endpoint.call(Rank(0), done, &(wrong as u64)).wait(&mut endpoint)?;
         if me == Rank(0) {
             endpoint.serve_until(|service| service.done.len() == ranks as usize)?;
-            let left = if lose { victim.0 } else { ranks };
+            let left = if self.lose { victim.0 } else { ranks };
             endpoint.caller().call_each((0..left).map(Rank), over, &()).wait(&mut endpoint);
         }
         endpoint.serve_until(|service| service.over)?;
