@@ -213,7 +213,10 @@ pub enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// There is no memory for a rank's stack.
-    #[error("no stack of {bytes} bytes for rank {rank} of {ranks}: {source}")]
+    #[error(
+        "no stack of {bytes} bytes for rank {rank} of {ranks}: {source}; ask for fewer ranks, lower stack_bytes, or raise what a \
+         process may map (ulimit -v, vm.max_map_count)"
+    )]
     Stack {
         /// The rank whose stack could not be had.
         rank: u32,

@@ -28,7 +28,7 @@
 //! | `random` | [`splitmix64`]: the streams of ranks, nodes and injectors |
 //! | `members` | who has left, and when the others know |
 //! | `defects` | [`Defects`]: devices that are wrong on purpose, for tests |
-//! | `limits` | whether the system has stacks for so many ranks |
+//! | `limits` | whether the system has stacks and memory for so many ranks |
 //! | `trace` | the run's hash, histogram, use of links, spans and their export |
 //!
 //! # Model
@@ -167,6 +167,7 @@ pub use directory::{Directory, ProcessAddress};
 pub use error::{ConfigError, DeadlineMissed, Deadlock, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
 pub use handle::Handle;
+pub use limits::{RankMemory, assume_memory};
 pub use machine::{Interface, Machine, NoErrors};
 pub use memory::HostMemory;
 pub use nic::{EmptyPoll, LinkParameters, NicParameters, PortParameters};

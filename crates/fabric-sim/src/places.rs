@@ -61,9 +61,71 @@ fn find_in(value: &Place<'_>, within: &std::ops::Range<usize>, wanted: &str) -> 
     }
 }
 
+/// All values of a table, with their names as in error messages.
+fn values<'a>(table: &'a DeTable<'_>, prefix: &str, all: &mut Vec<(String, &'a Place<'a>)>) {
+    for (key, value) in table {
+        let dot = if prefix.is_empty() { "" } else { "." };
+        values_of(value, format!("{prefix}{dot}{}", key.get_ref()), all);
+    }
+}
+
+fn values_of<'a>(value: &'a Place<'_>, name: String, all: &mut Vec<(String, &'a Place<'a>)>) {
+    match value.get_ref() {
+        DeValue::Table(table) => values(table, &name, all),
+        DeValue::Array(list) => {
+            list.iter().enumerate().for_each(|(index, item)| values_of(item, format!("{name}[{index}]"), all));
+        }
+        _ => {}
+    }
+    all.push((name, value));
+}
+
+/// What a value must be of which the reader of the file expects a type.
+fn limit(expected: &str) -> String {
+    let most = match expected {
+        "u8" => u8::MAX.into(),
+        "u16" => u16::MAX.into(),
+        "u32" => u32::MAX.into(),
+        "u64" | "usize" => i64::MAX as u64,
+        "f32" | "f64" => return "a number".into(),
+        "a boolean" => return "true or false".into(),
+        "a sequence" => return "a list".into(),
+        "a map" => return "a table".into(),
+        other => return other.into(),
+    };
+    format!("a whole number from 0 to {most}")
+}
+
+/// A value of the wrong type, or a number that its type does not have: in the words of
+/// [`ConfigError::OutOfRange`](crate::ConfigError::OutOfRange), behind its line.
+fn of_wrong_type(text: &str, error: &toml::de::Error) -> Option<String> {
+    let (found, expected) = error.message().split_once(", expected ")?;
+    let found = found.strip_prefix("invalid type: ").or_else(|| found.strip_prefix("invalid value: "))?;
+    let (span, whole, mut all) = (error.span()?, DeTable::parse(text).ok()?, Vec::new());
+    values(whole.get_ref(), "", &mut all);
+    let written = |place: &Place<'_>| text.get(place.span()).unwrap_or_default().to_owned();
+    // The error is at the value, or at a table that is read as a whole; then what the message quotes is in there.
+    let quoted = found.split(['`', '"']).nth(1);
+    let is_quoted = |place: &Place<'_>| {
+        let inside = span.start <= place.span().start && place.span().end <= span.end;
+        inside && quoted == Some(written(place).replace('_', "").trim_matches(['"', '\'']))
+    };
+    let at_it = all.iter().find(|(_, place)| place.span() == span && !place.get_ref().is_table());
+    let (name, place) = at_it.or_else(|| all.iter().find(|(_, place)| is_quoted(place)))?;
+    let value = match place.get_ref() {
+        DeValue::Table(_) => "a table".into(),
+        DeValue::Array(_) => "a list".into(),
+        _ => written(place),
+    };
+    Some(format!("line {}: {name} is {value}, but must be {}", line_at(text, place.span().start), limit(expected)))
+}
+
 /// What is wrong with a text, and in which line. Values of several lines, of which one decides how the others are
 /// read, are known as a whole only; there the name or value that the message quotes is looked for.
 pub(crate) fn describe(text: &str, error: &toml::de::Error) -> String {
+    if let Some(told) = of_wrong_type(text, error) {
+        return told;
+    }
     let told = || error.to_string().trim_end().to_owned();
     let Some(span) = error.span().filter(|span| text.get(span.clone()).is_some_and(|part| part.contains('\n')))
     else {

@@ -86,7 +86,7 @@ fn simulate<D: Device>(
     program: Rc<Program<D>>,
 ) -> Result<Report<()>, RunError> {
     let plan = config.compile()?;
-    limits::check(config.ranks)?;
+    limits::check(config.ranks, config.stack_bytes)?;
     let mut ranks_of = vec![Vec::new(); plan.network.nodes as usize];
     for (rank, node) in plan.node_of.iter().enumerate() {
         ranks_of[*node as usize].push(rank as u32);

@@ -4,7 +4,7 @@ use active_messages::Transport;
 use exanet_sim::{ExanetConfig, conduit as exanet};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::{gasnet, pscom};
-use fabric_sim::{Report, RunError, Topology};
+use fabric_sim::{RankMemory, Report, RunError, Topology};
 use machine_sim::{MachineConfig, conduit as machine};
 use portals_sim::{PortalsConfig, conduit as portals};
 use sci_sim::{SciConfig, conduit as sci};
@@ -66,6 +66,18 @@ impl Conduit {
             Self::Exanet => "exanet",
             Self::Machine => "machine",
             Self::Sci => "sci",
+        }
+    }
+
+    /// What a rank takes of the system's memory.
+    pub fn memory(self) -> RankMemory {
+        match self {
+            Self::Gasnet => gasnet::MEMORY,
+            Self::Pscom => pscom::MEMORY,
+            Self::Portals => portals::MEMORY,
+            Self::Exanet => exanet::MEMORY,
+            Self::Machine => machine::MEMORY,
+            Self::Sci => sci::MEMORY,
         }
     }
 

@@ -85,7 +85,7 @@ fn lines_are_named() {
         ("ranks = 2\ntopology = {\n  kind = 'ring',\n\n  nodez = 2,\n}\n", "at line 5\nunknown field `nodez`"),
         (
             "ranks = 2\ntopology = {\n  kind = 'ring',\n  nodes = 'two',\n}\n",
-            "at line 4\ninvalid type: string \"two\"",
+            "mine.toml: line 4: topology.nodes is 'two', but must be a whole number",
         ),
         ("ranks = 2\ntopology = {\n  nodes = 2,\n  kind = 'rink',\n}\n", "line 4, column 10"),
         (
@@ -103,4 +103,37 @@ fn lines_are_named() {
         assert!(error.contains(wanted), "{text}\n{error}");
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A value of the wrong type is told as any other that cannot be: in one line, by line, field and limit.
+#[test]
+fn wrong_types_are_told_in_one_line() {
+    let head = "ranks = 2\ntopology = { kind = 'ring', nodes = 2 }\n";
+    for (text, wanted) in [
+        (
+            "ranks = -1\ntopology = { kind = 'ring', nodes = 2 }\n",
+            "line 1: ranks is -1, but must be a whole number from 0 to 4294967295",
+        ),
+        (
+            "ranks = 2\ntopology = { kind = 'ring', nodes = -2 }\n",
+            "line 2: topology.nodes is -2, but must be a whole number from 0",
+        ),
+        (
+            "ranks = 2\ntopology = {\n kind = 'mesh',\n dims = [2, 1.5],\n}\n",
+            "line 4: topology.dims[1] is 1.5, but must be a whole number",
+        ),
+        (&format!("{head}trace = 'yes'"), "line 3: trace is 'yes', but must be true or false"),
+        (&format!("{head}[faults]\nloss = 'much'"), "line 4: faults.loss is 'much', but must be a number"),
+        (
+            &format!("{head}[faults]\nlinks = [{{ from = 0, to = 1, mtu_bytes = -5 }}]"),
+            "line 4: faults.links[0].mtu_bytes is -5, but must be",
+        ),
+        (
+            &format!("{head}[nic]\nlink = {{ bandwidth_mb_s = [1], latency_ns = 1 }}"),
+            "line 4: nic.link.bandwidth_mb_s is a list, but must be a number",
+        ),
+    ] {
+        let error = Config::from_toml(text).unwrap_err().to_string();
+        assert!(error.contains(wanted) && !error.contains('\n'), "{text}: {error}");
+    }
 }

@@ -1,12 +1,12 @@
 //! Many ranks on the conduits of all machines: every rank writes to six neighbours, and all add their numbers up.
 
 use active_messages::{Endpoint, Handlers, Payload, Rank, Transport};
-use fabric_sim::Topology;
+use fabric_sim::{Topology, assume_memory};
 use lab_sim::conduits::{Conduit, Program, Room};
 use std::time::Instant;
 
 /// How far away in number a rank's neighbours are, on either side.
-const APART: [u32; 3] = [1, 16, 256];
+const APART: &[u32] = &[1, 16, 256];
 
 /// What a rank has: messages of neighbours, and the numbers of those below it in the tree.
 #[derive(Default)]
@@ -17,7 +17,7 @@ struct State {
     total: Option<u64>,
 }
 
-fn neighbours_and_sum(transport: impl Transport, apart: [u32; 3]) -> u64 {
+fn neighbours_and_sum(transport: impl Transport, apart: &[u32]) -> u64 {
     let mut handlers = Handlers::<State>::new();
     let hello = handlers.one_way("hello", |state: &mut State, _, (): (), _: Payload<'_>| state.seen += 1).unwrap();
     let up = handlers.one_way("up", |state: &mut State, _, part: u64, _: Payload<'_>| {
@@ -29,12 +29,12 @@ fn neighbours_and_sum(transport: impl Transport, apart: [u32; 3]) -> u64 {
     let (up, down) = (up.unwrap(), down.unwrap());
     let mut endpoint = Endpoint::attach(transport, handlers, State::default()).unwrap();
     let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
-    for apart in apart.map(|apart| apart % ranks) {
+    for apart in apart.iter().map(|apart| apart % ranks) {
         for to in [(me + apart) % ranks, (me + ranks - apart) % ranks] {
             endpoint.request_medium(Rank(to), hello, (), &[1; 512]).unwrap();
         }
     }
-    endpoint.wait_until(|state| state.seen == 6).unwrap();
+    endpoint.wait_until(|state| state.seen == 2 * apart.len() as u32).unwrap();
     // A binomial tree: below a rank are those that differ in one of its lowest zeros.
     let zeros = if me == 0 { u32::BITS - 1 } else { me.trailing_zeros() };
     let below: Vec<u32> = (0..zeros).map(|bit| me + (1 << bit)).take_while(|child| *child < ranks).collect();
@@ -52,19 +52,20 @@ fn neighbours_and_sum(transport: impl Transport, apart: [u32; 3]) -> u64 {
     total
 }
 
+/// With the neighbours so far away.
 #[derive(Clone, Copy)]
-struct NeighboursAndSum;
+struct NeighboursAndSum(&'static [u32]);
 
 impl Program for NeighboursAndSum {
     type Result = u64;
 
     fn play<T: Transport>(self, transport: T) -> u64 {
-        neighbours_and_sum(transport, APART)
+        neighbours_and_sum(transport, self.0)
     }
 }
 
-fn check(conduit: Conduit, ranks: u32, dims: [u32; 3]) -> u64 {
-    let report = conduit.run(ranks, Topology::Torus { dims: dims.to_vec() }, Room::Small, NeighboursAndSum);
+fn check(conduit: Conduit, ranks: u32, dims: [u32; 3], apart: &'static [u32]) -> u64 {
+    let report = conduit.run(ranks, Topology::Torus { dims: dims.to_vec() }, Room::Small, NeighboursAndSum(apart));
     let report = report.unwrap_or_else(|error| panic!("{error}"));
     let total = u64::from(ranks) * u64::from(ranks - 1) / 2;
     assert!(report.results.iter().all(|sum| *sum == Some(total)));
@@ -74,8 +75,31 @@ fn check(conduit: Conduit, ranks: u32, dims: [u32; 3]) -> u64 {
 #[test]
 fn every_conduit_carries_it() {
     for conduit in Conduit::ALL {
-        check(conduit, 63, [4, 4, 4]);
+        check(conduit, 63, [4, 4, 4], APART);
     }
+}
+
+/// What does not fit is refused before the run, by each conduit with its own numbers.
+#[test]
+fn machines_that_do_not_fit_memory_are_refused() {
+    for conduit in Conduit::ALL {
+        let fits = |ranks: u32| {
+            let topology = Topology::Torus { dims: vec![4, 4, 4] };
+            conduit.run(ranks, topology, Room::Small, NeighboursAndSum(APART)).map(drop)
+        };
+        let needed = conduit.memory().bytes(63);
+        assume_memory(Some(needed));
+        fits(63).unwrap();
+        assume_memory(Some(needed - 1));
+        let error = fits(63).unwrap_err().to_string();
+        let each = needed / 63 / 1024;
+        let wanted =
+            ["ranks is 63, but must be at most 62: 63 ranks", &format!("({each} KiB each)"), "are available"];
+        assert!(wanted.iter().all(|part| error.contains(part)), "{}: {error}", conduit.name());
+        assume_memory(None);
+    }
+    // A command segment for each pair of nodes: no host has that much.
+    assert!(Conduit::Sci.memory().bytes(16_384) > 1 << 40);
 }
 
 /// The most memory that this process has had, in MiB.
@@ -95,8 +119,30 @@ fn full_16384_ranks() {
         let name = conduit.name();
         if wanted.is_empty() || wanted == name {
             let began = Instant::now();
-            let events = check(conduit, 16_384, [32, 32, 16]);
+            let events = check(conduit, 16_384, [32, 32, 16], APART);
             println!("{name}: {events} events, {:?}, at most {} MiB", began.elapsed(), most_memory());
         }
+    }
+}
+
+/// What the conduits' estimates of memory are measured by. `AM_CONDUIT=gasnet AM_RANKS=4096 AM_NEIGHBOURS=6 cargo
+/// test --release -p lab-sim --test it -- --ignored full_memory_of_ranks --nocapture`: a rank's memory, of runs
+/// with so many neighbours (an even number up to 24), in a process for each.
+#[test]
+#[ignore = "takes gigabytes; tells memory"]
+fn full_memory_of_ranks() {
+    const APART: [u32; 12] = [1, 16, 256, 2, 32, 512, 3, 48, 768, 4, 64, 1000];
+    let number = |name: &str, usual: u32| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+    let (ranks, neighbours) = (number("AM_RANKS", 4096), number("AM_NEIGHBOURS", 6));
+    let name = std::env::var("AM_CONDUIT").unwrap_or_else(|_| "machine".into());
+    let conduit = Conduit::ALL.into_iter().find(|conduit| conduit.name() == name).unwrap();
+    let before = most_memory();
+    let apart: &'static [u32] = Box::leak(APART[..neighbours as usize / 2].into());
+    check(conduit, ranks, [32, ranks.div_ceil(512), 16], apart);
+    let kib = (most_memory() - before) as f64 * 1024.0 / f64::from(ranks);
+    println!("{name}, {ranks} ranks, {neighbours} neighbours: {kib:.1} KiB a rank");
+    if neighbours == 6 {
+        let told = conduit.memory().bytes(ranks) as f64 / 1024.0 / f64::from(ranks);
+        assert!((told / kib - 1.0).abs() < 0.2, "{told:.1} KiB are told");
     }
 }

@@ -103,7 +103,7 @@ pub use {
     bootstrap::{BootstrapError, File, MAX_RANKS, NodeMap},
     config::{ConduitConfig, FlagStores, MediumMethod},
     net::OpenError,
-    start::{JoinError, MappedJob, run},
+    start::{JoinError, MEMORY, MappedJob, run},
     transport::{Conduit, ConduitSlot, Counts},
 };
 
