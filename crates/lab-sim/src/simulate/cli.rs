@@ -96,15 +96,15 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "FILE")]
     pub(crate) links: Option<PathBuf>,
 
-    /// Write what each rank received in the last run to a file
+    /// Write what each rank received in each run to a file
     #[arg(long, value_name = "FILE", requires = "pattern")]
     pub(crate) received: Option<PathBuf>,
 
-    /// Write what messages of each size class took in the last run to a file
+    /// Write what messages of each size class took in each run to a file
     #[arg(long, value_name = "FILE", requires = "pattern")]
     pub(crate) classes: Option<PathBuf>,
 
-    /// Write what arrived in each interval of the last run to a file
+    /// Write what arrived in each interval of each run to a file
     #[arg(long, value_name = "FILE", requires = "interval")]
     pub(crate) series: Option<PathBuf>,
 

@@ -125,12 +125,11 @@ fn traffic(cli: &Cli, machine: &MachineConfig, traffic: &Traffic) -> Result<Outp
     let mut output = Output::of_traffic(machine, traffic, cli.sweeps_load());
     let runs = sweep(machine, &cli.loads()?, cli.jobs(), |machine, &(bytes, load), last| {
         let (point, report) = traffic::run(machine, traffic, bytes, load)?;
-        Ok((point.row(bytes, load), last.then(|| (point, Remains::of(report)))))
+        Ok(((bytes, load), point, last.then(|| Remains::of(report))))
     })?;
-    for (row, last) in runs {
-        output.add(row);
-        let (point, last) = last.unzip();
-        point.into_iter().for_each(|point| output.add_details(point));
+    for ((bytes, load), point, last) in runs {
+        output.add(point.row(bytes, load));
+        output.add_details((bytes, load), point);
         finish(cli, last, &mut output)?;
     }
     Ok(output)

@@ -25,7 +25,8 @@ pub(crate) struct Output {
     rows: Vec<Vec<f64>>,
     plots: Vec<Drawing>,
     links: Vec<LinkUse>,
-    details: Option<Point>,
+    /// Of each run: size and load of its messages, and what came of it.
+    details: Vec<((u32, f64), Point)>,
     ended: Vec<Instant>,
 }
 
@@ -66,7 +67,7 @@ impl Output {
             rows: Vec::new(),
             plots: Vec::new(),
             links: Vec::new(),
-            details: None,
+            details: Vec::new(),
             ended: Vec::new(),
         }
     }
@@ -117,9 +118,9 @@ impl Output {
         self.rows.push(row);
     }
 
-    /// Keeps the last run's.
-    pub(crate) fn add_details(&mut self, point: Point) {
-        self.details = Some(point);
+    /// Adds what came of a run, by size and load of its messages.
+    pub(crate) fn add_details(&mut self, of: (u32, f64), point: Point) {
+        self.details.push((of, point));
     }
 
     /// Keeps the last run's.
@@ -152,7 +153,7 @@ impl Output {
         ];
         for (part, path, number) in parts {
             if let Some(path) = path {
-                put(path, &numbered(number, &self.json()[part]))?;
+                put(path, &self.numbered(number, part))?;
             }
         }
         if let Some(path) = &cli.svg {
@@ -201,23 +202,8 @@ impl Output {
                     "busy_ns": link.busy.0 as f64 / 1e3, "utilisation": link.utilisation })
         };
         all.insert("links".into(), self.links.iter().map(link).collect());
-        let count = |count: &Count| json!({ "messages": count.messages, "bytes": count.bytes });
-        let nanos = |span: Span| span.0 as f64 / 1e3;
-        let class = |class: &ClassCount| {
-            let messages = class.received.messages;
-            let mean = (messages != 0).then(|| nanos(class.total) / messages as f64);
-            let [median, p99] = [0.5, 0.99].map(|part| class.latency.bounds(part));
-            json!({ "messages": messages, "bytes": class.received.bytes, "mean_ns": mean,
-                    "median_ns": [nanos(median.0), nanos(median.1)], "p99_ns": [nanos(p99.0), nanos(p99.1)],
-                    "longest_ns": nanos(class.latency.longest()) })
-        };
-        if let Some(point) = &self.details {
-            all.insert("received".into(), point.received.iter().map(count).collect());
-            all.insert("classes".into(), point.classes.iter().map(class).collect());
-            if let Some(interval) = point.interval {
-                all.insert("interval_ns".into(), json!(interval));
-                all.insert("series".into(), point.series.iter().map(count).collect());
-            }
+        if let Some((_, point)) = self.details.last() {
+            all.append(&mut details(point));
         }
         if !self.ended.is_empty() {
             let times = self.ended.iter().map(|time| json!(time.0 as f64 / 1e3)).collect();
@@ -231,6 +217,39 @@ impl Output {
         for row in &self.rows {
             let cells: Vec<String> = row.iter().map(f64::to_string).collect();
             let _ = writeln!(csv, "{}", cells.join(","));
+        }
+        csv
+    }
+
+    /// The objects of a list of each run as CSV, a line each behind the run's size and load and its number; a pair
+    /// is two columns.
+    fn numbered(&self, number: &str, part: &str) -> String {
+        let mut csv = String::new();
+        for ((size, load), point) in &self.details {
+            let list = details(point).remove(part).unwrap_or_default();
+            let objects = || list.as_array().into_iter().flatten().filter_map(Value::as_object);
+            if csv.is_empty() {
+                csv = format!("size,load,{number}");
+                for (key, value) in objects().next().into_iter().flatten() {
+                    let names = if value.is_array() {
+                        vec![format!("{key}_from"), format!("{key}_below")]
+                    } else {
+                        vec![key.clone()]
+                    };
+                    names.iter().for_each(|name| csv = format!("{csv},{name}"));
+                }
+                csv.push('\n');
+            }
+            for (index, object) in objects().enumerate() {
+                let _ = write!(csv, "{size},{load},{index}");
+                for value in object
+                    .values()
+                    .flat_map(|value| value.as_array().map_or_else(|| vec![value], |pair| pair.iter().collect()))
+                {
+                    let _ = if value.is_null() { write!(csv, ",") } else { write!(csv, ",{value}") };
+                }
+                csv.push('\n');
+            }
         }
         csv
     }
@@ -256,27 +275,27 @@ impl Output {
     }
 }
 
-/// The objects of a list as CSV, a line each behind its number; a pair is two columns.
-fn numbered(number: &str, list: &Value) -> String {
-    let objects = || list.as_array().into_iter().flatten().filter_map(Value::as_object);
-    let mut csv = number.to_owned();
-    for (key, value) in objects().next().into_iter().flatten() {
-        let names =
-            if value.is_array() { vec![format!("{key}_from"), format!("{key}_below")] } else { vec![key.clone()] };
-        names.iter().for_each(|name| csv = format!("{csv},{name}"));
+/// What came of a run, rank by rank, class by class and interval by interval.
+fn details(point: &Point) -> Map<String, Value> {
+    let count = |count: &Count| json!({ "messages": count.messages, "bytes": count.bytes });
+    let nanos = |span: Span| span.0 as f64 / 1e3;
+    let class = |class: &ClassCount| {
+        let messages = class.received.messages;
+        let mean = (messages != 0).then(|| nanos(class.total) / messages as f64);
+        let [median, p99] = [0.5, 0.99].map(|part| class.latency.bounds(part));
+        json!({ "messages": messages, "bytes": class.received.bytes, "mean_ns": mean,
+                "median_ns": [nanos(median.0), nanos(median.1)], "p99_ns": [nanos(p99.0), nanos(p99.1)],
+                "longest_ns": nanos(class.latency.longest()) })
+    };
+    let mut all = Map::new();
+    all.insert("received".into(), point.received.iter().map(count).collect());
+    all.insert("classes".into(), point.classes.iter().map(class).collect());
+    if let Some(interval) = point.interval {
+        let of = |(index, came): (usize, &Count)| json!({ "from_ns": index as f64 * interval, "messages": came.messages, "bytes": came.bytes });
+        all.insert("interval_ns".into(), json!(interval));
+        all.insert("series".into(), point.series.iter().enumerate().map(of).collect());
     }
-    csv.push('\n');
-    for (index, object) in objects().enumerate() {
-        let _ = write!(csv, "{index}");
-        for value in object
-            .values()
-            .flat_map(|value| value.as_array().map_or_else(|| vec![value], |pair| pair.iter().collect()))
-        {
-            let _ = if value.is_null() { write!(csv, ",") } else { write!(csv, ",{value}") };
-        }
-        csv.push('\n');
-    }
-    csv
+    all
 }
 
 /// A file beside another: `a.svg` and `-b` make `a-b.svg`.

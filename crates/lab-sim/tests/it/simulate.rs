@@ -69,17 +69,23 @@ fn loads_are_swept_and_written() {
     let more: Vec<&str> = arguments.into_iter().chain(["--interval", "1000"]).chain(flags).collect();
     let value = json(&more);
     for (path, (part, head)) in parts.iter().zip([
-        ("received", "rank,bytes,messages"),
+        ("received", "size,load,rank,bytes,messages"),
         (
             "classes",
-            "class,bytes,longest_ns,mean_ns,median_ns_from,median_ns_below,messages,p99_ns_from,p99_ns_below",
+            "size,load,class,bytes,longest_ns,mean_ns,median_ns_from,median_ns_below,messages,p99_ns_from,p99_ns_below",
         ),
-        ("series", "interval,bytes,messages"),
+        ("series", "size,load,interval,bytes,from_ns,messages"),
     ]) {
         let (csv, list) = (read(path), value[part].as_array().expect("a list"));
-        assert_eq!((csv.lines().next(), csv.lines().count()), (Some(head), 1 + list.len()), "{csv}");
-        let first = csv.lines().nth(1).expect("there is one");
-        assert!(first.starts_with(&format!("0,{},", list[0]["bytes"])), "{first}");
+        assert_eq!(csv.lines().next(), Some(head));
+        // All four runs; the JSON has the last one.
+        let of = |load: f64| csv.lines().skip(1).filter(move |line| line.starts_with(&format!("1024,{load},")));
+        assert_eq!(loads.iter().map(|load| of(*load).count()).sum::<usize>() + 1, csv.lines().count());
+        assert!(loads.iter().all(|load| of(*load).count() > 0) && of(1.0).count() == list.len(), "{csv}");
+        let first = of(1.0).next().expect("there is one");
+        assert!(first.starts_with(&format!("1024,1,0,{},", list[0]["bytes"])), "{first}");
+        let second = of(1.0).nth(1).expect("there are two");
+        assert!(part != "series" || second.split(',').nth(4) == Some("1000.0"), "{second}");
     }
     for picture in [svg.clone(), svg.with_file_name("out-accepted.svg")] {
         assert!(
