@@ -141,7 +141,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Part, Failure> {
     let most = trips.iter().chain(&flood).map(|point| point.1).fold(f64::NAN, f64::max);
     let lines = vec![
         // No test of the model: the bound holds for any costs, once each request is answered.
-        UDP_TWICE.at_most("conduit over UDP, added to raw UDP, largest", "%", 100.0, most).trained(true),
+        UDP_TWICE.at_most("conduit over UDP, added to raw UDP, largest", "%", 100.0, most),
         UDP_MODEL.value("conduit over UDP, flood of 8 B, / raw UDP", "", FLOOD, 1.0 + flood[0].1 / 100.0),
     ];
     let line = |name, colour, points| Series { name, style: Style::Line, colour, points };

@@ -58,7 +58,7 @@ pub(super) static ON_MPI: Group = Group {
     source: paper("text on the conduit over MPI"),
     sentence: "a Short message takes about 15 us on MPI; here what MPI adds is a parameter, so the line shows arithmetic",
     tolerance: Tolerance::Part(0.1),
-    rule: "about: 10 %",
+    rule: "about: 10 %; the value is in the training set and one parameter is computed from it alone: the line cannot fail",
 };
 
 pub(super) static TIMES: Group = Group {
