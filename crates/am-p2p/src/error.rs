@@ -34,7 +34,8 @@ impl AskedTag {
 #[non_exhaustive]
 pub enum MessageError {
     /// The peer of the message is lost. What it sent before can still be received, except for long messages whose
-    /// bytes had not come. Of a receive from any source: a member of the communicator whose loss has not been
+    /// bytes had not come; these may still come to memory of the segment that was to take them. Of a receive from
+    /// any source: a member of the communicator whose loss has not been
     /// [acknowledged](crate::Communicator::acknowledge_losses).
     #[error("rank {rank}, the peer of a message with {tag}, is lost: {cause}")]
     Lost {

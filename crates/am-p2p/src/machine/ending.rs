@@ -61,7 +61,7 @@ impl Machine {
         self.stored.remove(key);
     }
 
-    /// Ends a receive without its message.
+    /// Ends a receive of a peer that is gone without its message.
     pub(super) fn fail_receive(&mut self, key: Key, failure: Failure) {
         let Some(receive) = self.receives.get(key) else { return };
         let (posted, retiring) = (receive.stage == Stage::Posted, receive.stage == Stage::Retiring);
@@ -75,6 +75,9 @@ impl Machine {
             let receive = self.receive_mut(key);
             receive.failure.get_or_insert(failure);
             receive.take_lent();
+            // What the peer has sent there may come later than the news of its loss.
+            let block = receive.take_staged();
+            self.withheld += block.map_or(0, |block| block.len.next_multiple_of(64));
         }
         self.finish(key);
     }

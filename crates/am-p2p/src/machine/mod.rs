@@ -188,6 +188,8 @@ pub(crate) struct Machine {
     /// Messages that have met no receive, each under all selectors that match it.
     unexpected: Chains,
     staging: Staging,
+    /// Bytes of it that lost peers may still write to, so that no other message gets them.
+    withheld: u64,
     lender: Lender,
     /// Receives whose messages wait for calls that read them, and how long the first of them has waited.
     unread: VecDeque<Key>,
@@ -239,6 +241,7 @@ impl Machine {
             line: Line::default(),
             unexpected: Chains::new(),
             staging: Staging::default(),
+            withheld: 0,
             lender: Lender::new(lent::LOANS),
             unread: VecDeque::new(),
             patience: 0,
@@ -469,10 +472,15 @@ impl Machine {
         !(self.ready.is_empty() && self.unread.is_empty())
     }
 
-    /// What takes room here: sends, receives, messages that nobody asked for, and free staging.
+    /// What takes room here: sends, receives, messages that nobody asked for, and staging, free or withheld.
     #[cfg(test)]
     fn load(&self) -> (usize, usize, usize, u64) {
-        (self.sends.len(), self.receives.len() + self.line.used(), self.stored.len(), self.staging.free())
+        (
+            self.sends.len(),
+            self.receives.len() + self.line.used(),
+            self.stored.len(),
+            self.staging.free() + self.withheld,
+        )
     }
 
     /// The state of a receive's entry.

@@ -295,6 +295,32 @@ fn a_read_without_an_answer_ends() {
     assert_eq!(reader.take_received(receive).and_then(|taken| taken.failure), Some(lost));
 }
 
+/// What a lost rank has sent may come later than the news of its loss: no other message is put there.
+#[test]
+fn memory_that_a_lost_rank_may_write_is_withheld() {
+    for protocol in [Protocol::Read, Protocol::SenderInitiated, Protocol::ReceiverInitiated] {
+        let mut play = Play::pair_with(protocol, 1 << 20);
+        let receive = play.post_one(3, 1000);
+        let staged = |play: &Play| play.machines[1].receives.get(receive).and_then(|receive| receive.staged());
+        while staged(&play).is_none() {
+            play.advance(1);
+            play.deliver(1, 0);
+            if play.machines[0].sends.is_empty() {
+                play.send_one(3, 500);
+            }
+            play.advance(0);
+            play.deliver(0, 1);
+        }
+        let to = staged(&play).expect("it has some");
+        play.machines[1].lose(0, Some(LossCause::Died));
+        let taken = play.machines[1].take_received(receive).expect("it is over");
+        taken.staged.into_iter().for_each(|block| play.machines[1].release(block));
+        while let Some(block) = play.machines[1].staging.take(64) {
+            assert!(block.offset + block.len <= to.offset || block.offset >= to.offset + to.len);
+        }
+    }
+}
+
 #[test]
 fn wildcards_hold_back_few_receives() {
     let mut play = Play::pair(1 << 20);
