@@ -61,8 +61,9 @@ pub fn torus(ranks: u32) -> SciConfig {
     Machine::new(ranks, ringlets([4, 2]))
 }
 
-/// The smallest machine made of 4 x 2 tori that has room for so many ranks. That those are joined by ringlets of a
-/// third dimension is assumed \[A\].
+/// The smallest machine made of 4 x 2 tori that has room for so many ranks. With more than 8 it is a machine that
+/// never existed: the paper's two tori were two networks, and that tori are joined by ringlets of a third
+/// dimension is assumed \[A\]. Figures that are compared with the paper use at most 8 ranks.
 pub fn fitting(ranks: u32) -> SciConfig {
     match ranks {
         0..=2 => SciConfig { ranks, ..Machine::pair() },

@@ -227,6 +227,10 @@ fn bisections_are_the_fewest_cables() {
         "dragonfly:1x2x2x4",
         "dragonfly:2x2x1",
         "dragonfly:1x4x1x2",
+        "ringlets:4x2",
+        "ringlets:2x4",
+        "ringlets:4x4",
+        "ringlets:6",
     ] {
         let topology: Topology = text.parse().unwrap();
         assert_eq!(topology.bisection().unwrap(), Some(fewest_cables(&compile(&topology))), "{text}");
