@@ -133,9 +133,13 @@ impl Machine {
         }
         match control {
             Control::Rts { envelope, offer, len } => self.on_rts(from, envelope, offer, len),
-            Control::Cts { send, receive, offset, stays } => self.on_cts(from, send, receive, (offset, stays)),
+            Control::Cts { send, receive, offset, stays, copies } => {
+                self.peers[peer].copies = copies;
+                self.on_cts(from, send, receive, (offset, stays));
+            }
             Control::Refuse { send, freed } => self.on_refuse(from, send, freed),
-            Control::Rtr { context, tag, seen, place, receive, capacity, offset, stays } => {
+            Control::Rtr { context, tag, seen, place, receive, capacity, offset, stays, copies } => {
+                self.peers[peer].copies = copies;
                 let advert = Advert { tag, before: place, receive, capacity, offset, stays };
                 self.on_rtr(from, (context, tag, seen), advert);
             }
@@ -183,11 +187,14 @@ impl Machine {
         let to = self.peers[index].rank;
         while let Some(item) = self.peers[index].queue.front().copied() {
             match item {
-                Item::Control(control) => {
+                Item::Control(mut control) => {
+                    if let Control::Cts { copies, .. } = &mut control {
+                        *copies = wire.maps(to);
+                    }
                     attempt!(wire.control(to, &control, self.peers[index].consumed));
                     match control {
                         Control::Revoked { .. } | Control::Retired { .. } => self.peers[index].answers -= 1,
-                        Control::Cts { .. } => self.peers[index].maps = wire.maps(to),
+                        Control::Cts { copies, .. } => self.peers[index].maps = copies,
                         _ => {}
                     }
                     self.attach_credit(index);
@@ -217,7 +224,10 @@ impl Machine {
                     }
                 }
                 Item::Advertise(key) => {
-                    if let Some(rtr) = self.advertisement(key) {
+                    if let Some(mut rtr) = self.advertisement(key) {
+                        if let Control::Rtr { copies, .. } = &mut rtr {
+                            *copies = wire.maps(to);
+                        }
                         let sent = wire.control(to, &rtr, self.peers[index].consumed);
                         if sent.is_err() {
                             self.withdraw_advertisement(key);
@@ -314,7 +324,10 @@ impl Machine {
 
     fn write<W: Wire>(&mut self, key: Key, wire: &mut W) -> Result<Served, W::Error> {
         let Some(send) = self.sends.get(key) else { return Ok(Served::Sent) };
-        let (own, near) = (if let Body::Placed(at) = send.body { Some(at) } else { None }, wire.maps(send.to));
+        let own = if let Body::Placed(at) = send.body { Some(at) } else { None };
+        // A receiver that does not see this rank's segment does not believe that this one sees its.
+        let believed = self.peer_of.get(&send.to).is_some_and(|peer| self.peers[*peer as usize].copies);
+        let near = believed && wire.maps(send.to);
         let most = |wire: &W, to, placed| match own {
             Some(_) if placed && near => Part::MOST_COPIED,
             // As much as is copied on its way at once.

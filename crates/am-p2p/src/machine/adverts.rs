@@ -95,7 +95,7 @@ impl Machine {
         self.peers[peer].adverts += 1;
         let (seen, offset, stays) = (self.pairs[pair].expected, block.offset, own.is_some());
         let Selector { context, tag, .. } = selector;
-        Some(Control::Rtr { context, tag, seen, place, receive: key, capacity, offset, stays })
+        Some(Control::Rtr { context, tag, seen, place, receive: key, capacity, offset, stays, copies: false })
     }
 
     /// Takes back an advertisement that could not be sent.

@@ -79,12 +79,23 @@ pub(crate) enum Control {
     Rts { envelope: Envelope, offer: Offer, len: u64 },
     /// A message may be written to `offset` of the receiver's segment, or sent in pieces where there is none.
     /// `stays`: the receive's own memory is there, so that nothing is copied out while more comes.
-    Cts { send: Key, receive: Key, offset: Option<u64>, stays: bool },
+    /// `copies`: the receiver sees the sender's segment as memory, and takes it that the sender copies by itself.
+    Cts { send: Key, receive: Key, offset: Option<u64>, stays: bool, copies: bool },
     /// A message is not going to be received.
     Refuse { send: Key, freed: bool },
     /// A receive is posted: the message with this tag that `place` others with the tag come before, counted from
     /// `seen` on, may be written.
-    Rtr { context: u32, tag: u32, seen: u32, place: u32, receive: Key, capacity: u64, offset: u64, stays: bool },
+    Rtr {
+        context: u32,
+        tag: u32,
+        seen: u32,
+        place: u32,
+        receive: Key,
+        capacity: u64,
+        offset: u64,
+        stays: bool,
+        copies: bool,
+    },
     /// The receive at a place, counted as in `Rtr`, is to be cancelled.
     Revoke { context: u32, tag: u32, seen: u32, place: u32, receive: Key },
     /// Whether the receive is cancelled: if not, a message for it is under way.
@@ -174,11 +185,11 @@ impl Control {
                     }
                 }
             }
-            Self::Cts { send, receive, offset, stays } => {
+            Self::Cts { send, receive, offset, stays, copies } => {
                 [send.to_u64(), receive.to_u64(), offset.unwrap_or(NOWHERE)]
                     .into_iter()
                     .for_each(|long| to.long(long));
-                to.word(u32::from(*stays));
+                to.word(u32::from(*stays) | u32::from(*copies) << 1);
                 1
             }
             Self::Refuse { send, freed } => {
@@ -186,10 +197,10 @@ impl Control {
                 to.word(u32::from(*freed));
                 2
             }
-            Self::Rtr { context, tag, seen, place, receive, capacity, offset, stays } => {
+            Self::Rtr { context, tag, seen, place, receive, capacity, offset, stays, copies } => {
                 [*context, *tag, *seen, *place].into_iter().for_each(|word| to.word(word));
                 [receive.to_u64(), *capacity, *offset].into_iter().for_each(|long| to.long(long));
-                to.word(u32::from(*stays));
+                to.word(u32::from(*stays) | u32::from(*copies) << 1);
                 3
             }
             Self::Revoke { context, tag, seen, place, receive } => {
@@ -248,20 +259,17 @@ impl Control {
             }
             1 => {
                 let (send, receive, offset) = (from.key()?, from.key()?, from.long()?);
-                let offset = (offset != NOWHERE).then_some(offset);
-                Self::Cts { send, receive, offset, stays: from.word()? != 0 }
+                let (offset, how) = ((offset != NOWHERE).then_some(offset), from.word()?);
+                Self::Cts { send, receive, offset, stays: how & 1 != 0, copies: how & 2 != 0 }
             }
             2 => Self::Refuse { send: from.key()?, freed: from.word()? != 0 },
-            3 => Self::Rtr {
-                context: from.word()?,
-                tag: from.word()?,
-                seen: from.word()?,
-                place: from.word()?,
-                receive: from.key()?,
-                capacity: from.long()?,
-                offset: from.long()?,
-                stays: from.word()? != 0,
-            },
+            3 => {
+                let (context, tag, seen, place) = (from.word()?, from.word()?, from.word()?, from.word()?);
+                let (receive, capacity, offset) = (from.key()?, from.long()?, from.long()?);
+                let how = from.word()?;
+                let (stays, copies) = (how & 1 != 0, how & 2 != 0);
+                Self::Rtr { context, tag, seen, place, receive, capacity, offset, stays, copies }
+            }
             4 => Self::Revoke {
                 context: from.word()?,
                 tag: from.word()?,
@@ -367,10 +375,20 @@ mod tests {
             Control::Rts { envelope, offer: Offer { send, lent: None }, len: 1 << 40 },
             Control::Rts { envelope, offer: Offer { send, lent }, len: 1 << 40 },
             Control::Rts { envelope, offer: Offer { send, lent: placed }, len: 1 << 40 },
-            Control::Cts { send, receive, offset: None, stays: false },
-            Control::Cts { send, receive, offset: Some(0), stays: true },
+            Control::Cts { send, receive, offset: None, stays: false, copies: true },
+            Control::Cts { send, receive, offset: Some(0), stays: true, copies: false },
             Control::Refuse { send, freed: true },
-            Control::Rtr { context: 1, tag: 2, seen: 3, place: 4, receive, capacity: 5, offset: 6, stays: true },
+            Control::Rtr {
+                context: 1,
+                tag: 2,
+                seen: 3,
+                place: 4,
+                receive,
+                capacity: 5,
+                offset: 6,
+                stays: true,
+                copies: true,
+            },
             Control::Revoke { context: 1, tag: 2, seen: 3, place: 4, receive },
             Control::Revoked { context: 5, receive, done: true },
             Control::Retire { receive },

@@ -141,14 +141,30 @@ impl Draw<'_> {
             }
             3 => {
                 let offset = if self.play.below(2) == 0 { None } else { Some(self.offset()) };
-                Control::Cts { send: self.send_key(), receive: self.receive_key(), offset, stays: place == 0 }
+                Control::Cts {
+                    send: self.send_key(),
+                    receive: self.receive_key(),
+                    offset,
+                    stays: place == 0,
+                    copies: place < 2,
+                }
             }
             4 => Control::Refuse { send: self.send_key(), freed: self.play.below(2) == 0 },
             5 | 6 => {
                 let (context, tag) = (self.context(), self.tag());
                 let seen = self.one_of(&[0, 1, 2, 1 << 31, u32::MAX]);
                 let (receive, capacity, offset) = (self.receive_key(), self.len(), self.offset());
-                Control::Rtr { context, tag, seen, place, receive, capacity, offset, stays: place == 0 }
+                Control::Rtr {
+                    context,
+                    tag,
+                    seen,
+                    place,
+                    receive,
+                    capacity,
+                    offset,
+                    stays: place == 0,
+                    copies: place < 2,
+                }
             }
             7 => {
                 let (context, tag, receive) = (self.context(), self.tag(), self.receive_key());

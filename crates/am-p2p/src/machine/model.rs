@@ -51,6 +51,8 @@ pub(super) struct Network {
     strangers: u32,
     /// Whether ranks see each other's segments as memory, and what they have copied there since the last delivery.
     pub(super) maps: bool,
+    /// A rank that sees no other's.
+    pub(super) blind: Option<u32>,
     pub(super) copied: Vec<(u32, u64, Vec<u8>)>,
 }
 
@@ -128,7 +130,7 @@ impl Wire for Port<'_> {
     }
 
     fn maps(&self, _: u32) -> bool {
-        self.network.maps
+        self.network.maps && self.network.blind != Some(self.me)
     }
 
     fn copy_own(&mut self, from: Range<u64>, to: u32, offset: u64) -> bool {
@@ -248,6 +250,7 @@ impl Play {
                 withdrawn: BTreeSet::new(),
                 strangers: ranks as u32,
                 maps: false,
+                blind: None,
                 copied: Vec::new(),
             },
             mapped: false,

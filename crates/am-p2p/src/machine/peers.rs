@@ -42,6 +42,8 @@ pub(crate) struct Peer {
     pub(super) readable: Option<bool>,
     /// Whether it sees this rank's segment as memory, and may say that it has copied something there.
     pub(super) maps: bool,
+    /// Whether it has said that it sees this rank's.
+    pub(super) copies: bool,
     /// How the peer ended.
     pub(super) gone: Option<Failure>,
 }
@@ -66,6 +68,7 @@ impl Peer {
             unopened: 0,
             readable: None,
             maps: false,
+            copies: false,
             gone: None,
         }
     }

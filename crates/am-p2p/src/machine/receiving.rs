@@ -561,7 +561,7 @@ impl Machine {
         } else {
             self.counts.cts += 1;
             let (offset, stays) = (staged.map(|block| block.offset), own.is_some());
-            self.queue_control(peer, Control::Cts { send, receive: key, offset, stays });
+            self.queue_control(peer, Control::Cts { send, receive: key, offset, stays, copies: false });
         }
         self.complete_if_arrived(key);
     }

@@ -257,7 +257,7 @@ fn what_cannot_be_sent_fails_once() {
     let send = play.send_one(3, 500);
     play.settle();
     // A place that is no part of any segment.
-    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(1 << 50), stays: false };
+    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(1 << 50), stays: false, copies: true };
     play.machines[0].on_control(1, cts, Credit::default());
     assert!(play.machines[0].advance(&mut Failing).is_err());
     assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
@@ -266,7 +266,8 @@ fn what_cannot_be_sent_fails_once() {
     let mut play = Play::pair(1 << 20);
     let send = play.send_one(3, 500);
     play.settle();
-    let cts = Control::Cts { send, receive: Key::from_u64(5), offset: Some(u64::MAX - 1), stays: true };
+    let cts =
+        Control::Cts { send, receive: Key::from_u64(5), offset: Some(u64::MAX - 1), stays: true, copies: true };
     play.machines[0].on_control(1, cts, Credit::default());
     assert_eq!(play.machines[0].take_sent(send), Some(Err(Failure::Gone(Some(LossCause::Faulty)))));
 }
@@ -318,6 +319,25 @@ fn memory_that_a_lost_rank_may_write_is_withheld() {
         while let Some(block) = play.machines[1].staging.take(64) {
             assert!(block.offset + block.len <= to.offset || block.offset >= to.offset + to.len);
         }
+    }
+}
+
+/// A receiver that does not see the sender's segment, which sees the receiver's, gets messages in parts.
+#[test]
+fn who_sees_less_than_its_peer_gets_messages() {
+    for protocol in [Protocol::SenderInitiated, Protocol::ReceiverInitiated] {
+        let mut play = Play::pair_with(protocol, 1 << 20);
+        (play.network.maps, play.network.blind) = (true, Some(1));
+        let receive = play.post_one(3, 1000);
+        play.settle();
+        let (envelope, at) =
+            (Envelope { context: 0, tag: 3, sequence: 0, kind: BYTES }, play.network.lay(0, &[7; 900]));
+        let send = play.machines[0].begin_placed((1, envelope, Mode::Standard), (at, 900), None);
+        play.settle();
+        assert_eq!(play.machines[0].take_sent(send), Some(Ok(())));
+        let taken = play.machines[1].take_received(receive).expect("it has come");
+        let at = taken.staged.expect("it was written").offset as usize;
+        assert_eq!((taken.failure, &play.ranks[1].segment[at..][..900]), (None, &[7; 900][..]));
     }
 }
 
