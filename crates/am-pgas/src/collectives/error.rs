@@ -177,7 +177,8 @@ pub enum CollectiveError {
         expected: u64,
     },
     /// A member sent a message that the other's calls do not await, or awaits one that they do not send: the two
-    /// called different operations. The team fails from now on, at all of its members.
+    /// called different operations, of which one is not known any more, or with lengths of parts that are no part
+    /// of a call. The team fails from now on, at all of its members.
     #[error("a message from rank {from} to rank {to} is part of the call of one of them only")]
     Unmatched {
         /// The rank that sent, or was to send.

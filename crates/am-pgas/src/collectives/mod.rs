@@ -43,12 +43,14 @@
 //!
 //! # Limits
 //!
-//! - In teams whose members do not share memory, and without [`Tuning::check`], members of which each only sends,
-//!   or only waits, do not learn that their calls differ: large broadcasts with different roots wait until the
-//!   endpoint's time-out. With it, every message says what its sender called, and a call is compared with those of
-//!   the two neighbours, unless a neighbour is more than 32 calls ahead or behind. Without it, also where members
-//!   share memory, a message that is looked at before the other's call gives [`CollectiveError::Unmatched`] or
-//!   [`CollectiveError::Size`], which name the ranks but not their calls.
+//! - With [`Tuning::check`], every message says what its sender called, and a call is compared with those of the
+//!   two neighbours, unless a neighbour is more than 32 calls ahead or behind. Without it, members compare their
+//!   calls when a message goes with the call of one of them only, or when the oldest operation of a team has stood
+//!   still at a member for 20 ms: that costs a message or two to each member that it waits for. Calls that differ
+//!   in what no message shows, as in the operator, are not found then. A message of another size than is expected
+//!   gives [`CollectiveError::Size`] with both sizes.
+//! - [`CollectiveError::Unmatched`] names no calls: the two members called the same, as far as calls tell, one of
+//!   them is more than 32 calls ahead, or it did not answer within a second.
 //! - The lengths of parts that differ are no part of a call: those who expect others get
 //!   [`CollectiveError::Size`].
 //! - Calls are compared by the names of element types and operators, which programs of one job that were built by
@@ -240,14 +242,34 @@ impl Collectives {
             layer.one_way("notice", |layer: &mut Self, from: Address, words: [u32; 8], _: Payload<'_>| {
                 layer.engine_mut().noticed(from, words)
             })?;
+        let suspicion = layer.one_way(
+            "suspicion",
+            |layer: &mut Self,
+             from: Address,
+             (operation, call, ranks): ([u32; 2], CallWords, [u32; 2]),
+             _: Payload<'_>| layer.engine_mut().suspected(from, operation, call, ranks),
+        )?;
         let shrinking = Shrinking::register(&mut layer)?;
         layer.progress(|layer: &mut Self, outbox| {
             let shrinking = layer.shrinking.progress(outbox)?;
-            Ok(layer.engine_mut().progress(outbox)?.max(shrinking))
+            let engine = layer.engine_mut();
+            let progress = engine.progress(outbox)?.max(shrinking);
+            Ok(if engine.be_patient(outbox) { engine.progress(outbox)?.max(progress) } else { progress })
         });
         layer.changed(|layer: &Self| layer.engine.as_ref().is_some_and(|engine| engine.has_changed()));
-        let requests =
-            Requests { message, tiny, small, piece, checked, ready, checked_ready, taken, failed, notice };
+        let requests = Requests {
+            message,
+            tiny,
+            small,
+            piece,
+            checked,
+            ready,
+            checked_ready,
+            taken,
+            failed,
+            notice,
+            suspicion,
+        };
         Ok(Self {
             engine: Some(Box::new(Engine::new(requests, tuning))),
             shrinking,

@@ -271,12 +271,7 @@ fn calls_that_differ_fail() {
             Some(first.and(second))
         });
         for found in found.into_iter().flatten() {
-            let named = match &found {
-                Err(CollectiveError::Mismatch { .. }) => check || direct,
-                // If a message is looked at before the other member's call.
-                Err(CollectiveError::Unmatched { .. }) => !check,
-                _ => false,
-            };
+            let named = matches!(found, Err(CollectiveError::Mismatch { .. }));
             assert!(named, "pair {at}, direct: {direct}: {found:?}");
         }
     }
@@ -519,4 +514,94 @@ fn splits_fail_for_all() {
     });
     let lost = Some(Some((Rank(1), LossCause::Left)));
     assert_eq!(found, [lost, None, lost]);
+}
+
+/// An operation with two numbers of elements: those of this member, and its position.
+type Sized = fn(&Team, &mut Ranks, usize) -> Result<(), CollectiveError>;
+
+const SIZED: [(&str, Sized); 12] = [
+    ("broadcast", |team, endpoint, count| team.broadcast(endpoint, 0, &mut vec![1u64; count])),
+    ("last root", |team, endpoint, count| team.broadcast(endpoint, team.size() - 1, &mut vec![1u64; count])),
+    ("reduce", |team, endpoint, count| team.reduce(endpoint, 0, &mut vec![1u64; count], Sum)),
+    ("allreduce", |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], Sum)),
+    ("ordered", |team, endpoint, count| team.allreduce(endpoint, &mut vec![1u64; count], super::Ordered(Sum))),
+    ("reduce_scatter", |team, endpoint, count| {
+        team.reduce_scatter(endpoint, &vec![1u64; count * team.size() as usize], &mut vec![0; count], Sum)
+    }),
+    ("scan", |team, endpoint, count| team.scan(endpoint, &mut vec![1u64; count], Sum)),
+    ("scatter", |team, endpoint, count| {
+        let all = vec![1u64; if team.me() == 0 { count * team.size() as usize } else { 0 }];
+        team.scatter(endpoint, 0, &all, &mut vec![0; count])
+    }),
+    ("gather", |team, endpoint, count| {
+        let mut all = vec![0; if team.me() == 0 { count * team.size() as usize } else { 0 }];
+        team.gather(endpoint, 0, &vec![1u64; count], &mut all)
+    }),
+    ("gatherv", |team, endpoint, count| {
+        let root = team.me() == 0;
+        let counts = vec![count; if root { team.size() as usize } else { 0 }];
+        team.gatherv(endpoint, 0, &vec![1u64; count], &counts, &mut vec![0; counts.iter().sum()])
+    }),
+    ("allgather", |team, endpoint, count| {
+        team.allgather(endpoint, &vec![1u64; count], &mut vec![0; count * team.size() as usize])
+    }),
+    ("alltoall", |team, endpoint, count| {
+        let all = vec![1u64; count * team.size() as usize];
+        team.alltoall(endpoint, &all, &mut vec![0; all.len()])
+    }),
+];
+
+/// Sizes on both sides of what is sent unasked, and of what algorithms are chosen by: every member learns of
+/// both, whoever is the odd one.
+#[test]
+fn sizes_that_differ_are_told() {
+    const SIZES: [(usize, usize); 6] = [(1, 2), (300, 1), (100, 3000), (3000, 100), (3000, 100_000), (0, 5)];
+    for (ranks, odd, check, direct) in [
+        (2, 0, false, false),
+        (2, 1, true, false),
+        (2, 1, false, true),
+        (5, 0, false, false),
+        (5, 2, false, false),
+        (5, 4, false, false),
+        (5, 2, true, false),
+        (5, 2, false, true),
+    ] {
+        for (name, call) in SIZED {
+            for (most, other) in SIZES {
+                let found = play_over(ranks, tuned(check, direct), |endpoint| {
+                    let world = Team::world(endpoint).unwrap();
+                    let first = call(&world, endpoint, if world.me() == odd { other } else { most });
+                    Some(first.and_then(|()| world.barrier(endpoint)))
+                });
+                for found in found.into_iter().flatten() {
+                    let told = match &found {
+                        Err(CollectiveError::Mismatch { first_call, second_call, .. }) => {
+                            first_call != second_call
+                        }
+                        Err(CollectiveError::Size { sent, expected, .. }) => sent != expected,
+                        _ => false,
+                    };
+                    let way = format!("check: {check}, direct: {direct}");
+                    assert!(told, "{name} of {most}, {other} at {odd} of {ranks}, {way}: {found:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Whose root is another waits for nobody in vain, though its calls are not checked.
+#[test]
+fn roots_that_differ_are_told() {
+    for (ranks, count) in [(2, 1), (2, 3000), (5, 1), (5, 3000)] {
+        let found = play_over(ranks, tuned(false, false), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let root = u32::from(world.me() == 1);
+            let first = world.broadcast(endpoint, root, &mut vec![1u64; count]);
+            Some(first.and_then(|()| world.barrier(endpoint)))
+        });
+        for found in found.into_iter().flatten() {
+            let named = matches!(found, Err(CollectiveError::Mismatch { .. }));
+            assert!(named, "{ranks} ranks, {count} elements: {found:?}");
+        }
+    }
 }

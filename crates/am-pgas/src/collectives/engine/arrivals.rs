@@ -86,7 +86,7 @@ impl Engine {
                 if let Some(failure) =
                     context.differs(member, sequence, call).or_else(|| context.unawaited(member, sequence))
                 {
-                    self.fail(index, failure);
+                    self.suspect(index, sequence, failure);
                     return Ok(());
                 }
                 complete = end == total;
@@ -96,7 +96,7 @@ impl Engine {
                 let differ = disagree(&context.members, member, instance.call, call);
                 let direct = || instance.direct.then(|| context.out_of_place(member, instance.call, extent.1));
                 if let Some(failure) = differ.or_else(direct) {
-                    self.fail(index, failure);
+                    self.suspect(index, sequence, failure);
                     return Ok(());
                 }
                 let kept = context.early > 0
@@ -293,7 +293,7 @@ impl Engine {
                 let differ = disagree(&context.members, member, instance.call, call);
                 if differ.is_some() || !wanted && !faults::sends(&instance.schedule, member, tag) {
                     let failure = differ.unwrap_or_else(|| context.unmatched(member, false));
-                    self.fail(index, failure);
+                    self.suspect(index, sequence, failure);
                     return Ok(());
                 }
                 self.enqueue(place as usize);

@@ -4,6 +4,7 @@
 use super::direct::Direct;
 use super::instance::Instance;
 use super::lines::Lines;
+use super::patience::{Standstill, Suspicion};
 use crate::collectives::algorithms::has_levels;
 use crate::collectives::error::{Call, Failure};
 use crate::collectives::schedule::Schedule;
@@ -207,6 +208,9 @@ pub(super) struct Context {
     pub(super) parent: Option<u32>,
     /// Whether an operation ended here alone, so that others may go on with it.
     pub(super) broken: bool,
+    /// What stands still, and a message that may be a sign of calls that differ.
+    pub(super) standstill: Option<Standstill>,
+    pub(super) suspicion: Option<Suspicion>,
     /// Whether it stands in the engine's list of those that have something to tell, or of those with operations
     /// through shared memory.
     pub(super) listed: bool,
@@ -244,6 +248,8 @@ impl Context {
             readies: 0,
             parent,
             broken: false,
+            standstill: None,
+            suspicion: None,
             listed: false,
             shares: false,
             lines: None,
@@ -358,7 +364,8 @@ impl Context {
 
     /// Whether there is something to tell members besides messages.
     pub(super) fn has_something_to_tell(&self) -> bool {
-        !(self.dues.is_empty() && self.tell.is_empty() && self.notices.is_empty())
+        let asks = self.suspicion.as_ref().is_some_and(|suspicion| !suspicion.told) && self.failure.is_none();
+        asks || !(self.dues.is_empty() && self.tell.is_empty() && self.notices.is_empty())
     }
 
     /// The oldest operation under way that has the instance `of`.

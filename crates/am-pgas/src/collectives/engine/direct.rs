@@ -390,7 +390,7 @@ impl Engine {
     }
 
     fn advance_team<P: Post>(&mut self, index: usize, post: &mut P) {
-        if self.contexts[index].is_fork(post) {
+        if self.contexts[index].is_fork(post) || self.contexts[index].suspicion.is_some() {
             return;
         }
         let (mut at, mut passes) = (0, true);

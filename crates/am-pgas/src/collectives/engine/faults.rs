@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// What this member called under a number, unless that is too long ago.
-    fn called(&self, sequence: u32) -> Option<Option<Call>> {
+    pub(super) fn called(&self, sequence: u32) -> Option<Option<Call>> {
         self.recent.iter().rev().find(|(other, _)| *other == sequence).map(|(_, call)| *call)
     }
 
@@ -174,7 +174,7 @@ impl Engine {
             failure = failure.or(found);
         }
         if let Some(failure) = failure {
-            self.fail(index, failure);
+            self.suspect(index, sequence, failure);
         }
     }
 
@@ -189,7 +189,7 @@ impl Engine {
         if let Some((member, call)) = rest {
             let differ = context.differs(member, sequence, call);
             let failure = differ.unwrap_or_else(|| context.unmatched(member, true));
-            self.fail(index, failure);
+            self.suspect(index, sequence, failure);
         }
     }
 

@@ -146,6 +146,8 @@ pub(super) struct Instance {
     pub(super) sends_left: usize,
     pub(super) receives: Vec<Incoming>,
     pub(super) receives_left: usize,
+    /// Whether it has waited for so long that it asks for what it awaits, whatever its size.
+    pub(super) asks: bool,
     pub(super) outcome: Option<Result<(), CollectiveError>>,
     /// Whether it waits for its turn in the engine.
     pub(super) queued: bool,
@@ -207,6 +209,7 @@ impl Instance {
             sends_left: 0,
             receives: Vec::new(),
             receives_left: 0,
+            asks: false,
             outcome: None,
             queued: false,
             direct: false,
@@ -243,7 +246,7 @@ impl Instance {
             incoming.listed = false;
         }
         self.receives.resize_with(self.receives_left, Incoming::default);
-        self.begun = true;
+        (self.begun, self.asks) = (true, false);
     }
 
     /// The place of a message in the round.

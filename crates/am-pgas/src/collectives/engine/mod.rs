@@ -36,6 +36,7 @@ mod lines;
 #[cfg(all(test, am_loom))]
 mod loom_lines;
 mod passing;
+mod patience;
 mod progress;
 mod quick;
 mod strays;
@@ -97,6 +98,8 @@ pub(super) struct Requests {
     pub(super) failed: Request<(u32, FailureWords)>,
     /// Team, operation, and what the sender called, or that it called nothing.
     pub(super) notice: Request<[u32; 8]>,
+    /// Team and operation, what the sender called, and between which ranks a message went that is no part of that.
+    pub(super) suspicion: Request<([u32; 2], CallWords, [u32; 2])>,
 }
 
 /// What the engine sends through: an outbox, or the endpoint itself.
@@ -199,6 +202,8 @@ pub(crate) struct Engine {
     pub(super) lent_cost: LentCost,
     /// Small operations that ended at once, since a poll.
     at_once: u32,
+    /// Whether it waits for a time: since when an operation has stood still.
+    counts_time: bool,
 }
 
 /// What a member does in an operation through shared memory.
@@ -235,6 +240,7 @@ impl Engine {
             lender: Lender::new(1),
             lent_cost: LentCost::default(),
             at_once: 0,
+            counts_time: false,
         }
     }
 
@@ -537,6 +543,10 @@ impl Engine {
 
     /// Lets a team fail: its operations end, and its members are told.
     fn fail(&mut self, index: usize, failure: Failure) {
+        let failure = match &self.contexts[index].suspicion {
+            Some(suspicion) => suspicion.instead_of(failure),
+            None => failure,
+        };
         for place in self.contexts[index].fail(failure) {
             let instance = &mut self.instances[place as usize];
             instance.outcome = Some(Err(failure.into()));

@@ -98,6 +98,16 @@ impl Engine {
                 progress = Progress::Advanced;
             }
         }
+        let number = context.members.context;
+        let asks = context.suspicion.as_mut().filter(|suspicion| !suspicion.told && context.failure.is_none());
+        if let Some(suspicion) = asks {
+            let to = context.members.address(suspicion.member);
+            let words = ([number, suspicion.sequence], suspicion.call.encode(), suspicion.ranks());
+            if let Err(SendError::WouldBlock { .. }) = post.send(to, requests.suspicion, words, &[]) {
+                return Ok(progress.max(Progress::Blocked));
+            }
+            (suspicion.told, progress) = (true, Progress::Advanced);
+        }
         for _ in 0..context.notices.len() {
             let Some((member, sequence, call)) = context.notices.pop_front() else { break };
             let to = context.members.address(member);
@@ -115,6 +125,10 @@ impl Engine {
     /// Carries one operation on as far as it goes.
     fn advance<P: Post>(&mut self, place: usize, post: &mut P) -> Turn {
         let Some(index) = self.context_index(self.instances[place].context) else { return Turn::Waits };
+        if self.contexts[index].suspicion.is_some() {
+            // It ends with the team.
+            return Turn::Waits;
+        }
         loop {
             if self.instances[place].round == self.instances[place].schedule.rounds() {
                 self.end(index, place, Ok(()));
@@ -275,7 +289,7 @@ impl Engine {
             let receive = instance.schedule.round(instance.round).receives[at];
             let (pair, from) = (context.pair(receive.from), context.members.address(receive.from));
             let state = &mut context.pairs[pair];
-            let needed = receive.part.len * instance.element() > eager || state.stuck(window);
+            let needed = receive.part.len * instance.element() > eager || state.stuck(window) || instance.asks;
             if !needed {
                 if state.announced < ANNOUNCEMENTS && !state.unannounced.is_empty() {
                     passed.push(pair);

@@ -48,7 +48,8 @@ impl Engine {
         self.recover();
         let Some(index) = self.context_index(number) else { return Quick::No };
         let context = &mut self.contexts[index];
-        let waits = context.early + context.readies > 0 || !context.noticed.is_empty();
+        let waits =
+            context.early + context.readies > 0 || !context.noticed.is_empty() || context.suspicion.is_some();
         if self.tuning.check || context.failure.is_some() || waits || context.way(call, u64::MAX).is_none() {
             return Quick::No;
         }
