@@ -42,8 +42,8 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Tasks => "it works on as many requests as it may",
-            Self::Method => "the method works on as many requests as it may",
+            Self::Tasks => "it works on as many requests as its CallConfig::tasks allows",
+            Self::Method => "the method works on as many requests as its Methods::limit allows",
         })
     }
 }

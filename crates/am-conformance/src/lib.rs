@@ -54,7 +54,7 @@ pub use seeds::each_mutation;
 pub use selected::{Selected, SelectedJob};
 pub use simulated::{
     Draw, SimConduit, chosen_seeds, play_part, problems, run_seeds, run_simulated, run_simulated_case,
-    run_simulated_seeds, wait_in_vain,
+    run_simulated_seeds, spread_seeds, wait_in_vain,
 };
 pub use sink::CountingSink;
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};

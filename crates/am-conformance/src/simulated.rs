@@ -73,7 +73,7 @@ pub fn run_simulated<C: SimConduit>(
 ///
 /// # Panics
 /// With all that went wrong, and the seeds that repeat it.
-pub fn run_simulated_seeds<C: SimConduit>(seeds: Range<u64>) {
+pub fn run_simulated_seeds<C: SimConduit>(seeds: impl IntoIterator<Item = u64>) {
     run_seeds(seeds, |case, ranks, world, seed| {
         let (machine, config) = C::drawn(&mut Draw::new(seed), seed, ranks);
         play::<C>(case, machine, &config, world)
@@ -146,13 +146,26 @@ pub fn chosen_seeds(count: u64) -> Range<u64> {
     first..first + number("AM_CONFORMANCE_SEEDS").unwrap_or(count)
 }
 
+/// So many seeds whose cases are spread over the whole list, the last case first, with all numbers of ranks in
+/// turn; see [`run_seeds`].
+pub fn spread_seeds(count: u64) -> impl Iterator<Item = u64> {
+    let cases = descriptions().len() as u64;
+    (0..count).map(move |index| {
+        let place = cases - 1 - index % count.min(cases) * cases / count.min(cases);
+        place + cases * (index % 5)
+    })
+}
+
 /// Runs one case for each seed, all cases in turn, with 1, 2, 3, 5 and 8 ranks in turn, or as many as needed.
 /// `play` gets the seed too, to draw a machine from, and returns what went wrong. Seeds of cases whose name
 /// contains nothing of the list in `AM_CONFORMANCE_ONLY`, whose parts have commas between them, are left out.
 ///
 /// # Panics
 /// With all that went wrong, and the seeds that repeat it.
-pub fn run_seeds(seeds: Range<u64>, mut play: impl FnMut(&Description, u32, &World, u64) -> Vec<String>) {
+pub fn run_seeds(
+    seeds: impl IntoIterator<Item = u64>,
+    mut play: impl FnMut(&Description, u32, &World, u64) -> Vec<String>,
+) {
     let (cases, only) = (descriptions(), env::var("AM_CONFORMANCE_ONLY").unwrap_or_default());
     let mut all = Vec::new();
     for seed in seeds {
@@ -231,7 +244,7 @@ macro_rules! sim_suite {
 
         #[test]
         fn some_seeds() {
-            $crate::run_simulated_seeds::<$conduit>(0..$seeds);
+            $crate::run_simulated_seeds::<$conduit>($crate::spread_seeds($seeds));
         }
 
         #[test]
@@ -280,6 +293,26 @@ mod tests {
             seen[draw.of(7) as usize][draw.one(&[0, 1, 2, 3])] += 1;
         }
         assert!(seen.iter().flatten().all(|count| (10..80).contains(count)), "{seen:?}");
+    }
+
+    /// Each part of the list is drawn from, the calls at its end among them, and no case twice.
+    #[test]
+    fn few_seeds_are_of_all_kinds_of_cases() {
+        for count in [1, 24, 30, 40, 82] {
+            let (mut places, mut ranks) = (Vec::new(), [0; 9]);
+            run_seeds(spread_seeds(count), |case, of, _, _| {
+                places.push(descriptions().iter().position(|other| other == case).unwrap());
+                ranks[of as usize] += 1;
+                vec![]
+            });
+            assert_eq!(places[0], descriptions().len() - 1);
+            let widest = descriptions().len().div_ceil(count as usize);
+            assert!(places.is_sorted_by(|one, next| one > next && one - next <= widest), "{places:?}");
+            assert!(*places.last().unwrap() < widest);
+            let calls = places.iter().filter(|place| descriptions()[**place].name.starts_with("calls")).count();
+            assert!(calls >= count as usize / 24, "{calls} cases of calls among {count}");
+            assert!(count < 5 || [2, 3, 5, 8].iter().all(|of| ranks[*of] > 0), "{ranks:?}");
+        }
     }
 
     #[test]

@@ -187,6 +187,8 @@ fn a_callee_refuses_more_than_it_may_work_on() {
         let calls: Vec<_> = (0..3).map(|_| endpoint.call(Rank(1), handles.never, &())).collect();
         let refused = endpoint.call(Rank(1), handles.later, &(1, 0)).wait(endpoint);
         assert_eq!(refused, Err(CallError::Refused { to: Rank(1).into(), why: Refusal::Tasks }));
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("CallConfig::tasks"), "{text}");
         // Functions are not concerned.
         assert_eq!(endpoint.call(Rank(1), handles.add, &1).wait(endpoint), Ok(1));
         drop(calls);
