@@ -1,7 +1,7 @@
 //! Traffic of all ranks in drawn sizes, and the bounds that a machine of nodes and links sets it.
 
 use crate::random::Random;
-use am_core::{Address, Category, Endpoint, Handlers, Lane, Payload, Rank, Transport};
+use am_core::{Address, Category, Endpoint, Handlers, Lane, Payload, Rank, Span, Transport};
 
 /// A message: to whom, in which category, and how long it is.
 type Message = (u32, Category, usize);
@@ -49,6 +49,90 @@ pub fn random_traffic(transport: impl Transport, seed: u64, hot: bool, messages:
     let expected = others.filter(|message| message.0 == me).count() as u32;
     endpoint.wait_until(|came| *came == expected).expect("all messages come");
     endpoint.finish().expect("the job ends");
+}
+
+/// Sends Longs of drawn sizes, from one byte to `longest`, from each rank of the lower half to drawn ranks of the
+/// upper one, and back if it goes `both` ways, and leaves once all have come. Returns the bytes of payload that
+/// have come from the lower half to this rank. All ranks of a job, an even number, call it with the same seed.
+///
+/// # Panics
+/// If an operation fails.
+pub fn cross_traffic(transport: impl Transport, seed: u64, messages: u32, longest: u64, both: bool) -> u64 {
+    let mut handlers = Handlers::<(u32, u64)>::new();
+    let count = |came: &mut (u32, u64), _: Address, (): (), payload: Payload<'_>| {
+        *came = (came.0 + 1, came.1 + payload.len() as u64);
+    };
+    let take = handlers.one_way("take", count).expect("the name is new");
+    let mut endpoint = Endpoint::attach(transport, handlers, (0, 0)).expect("the job begins");
+    let (me, ranks) = (endpoint.rank().0, endpoint.ranks());
+    let half = ranks / 2;
+    let of = |rank: u32| -> Vec<(u32, usize)> {
+        let mut random = Random::new(seed, u64::from(rank) + 1);
+        let first = if rank < half { half } else { 0 };
+        let count = if rank < half || both { messages } else { 0 };
+        let mut message = || {
+            let to = first + random.below(u64::from(half)) as u32;
+            (to, 1 + random.below(longest) as usize)
+        };
+        (0..count).map(|_| message()).collect()
+    };
+    let room = endpoint.segment().len();
+    for (to, len) in of(me) {
+        let payload = vec![len as u8; len.min(room)];
+        endpoint.request_long(Rank(to), take, (), &payload, 0).expect("a message is sent");
+    }
+    let expected = (0..ranks).flat_map(of).filter(|(to, _)| *to == me).count() as u32;
+    endpoint.wait_until(|came| came.0 == expected).expect("all messages come");
+    let came = endpoint.state().1;
+    endpoint.finish().expect("the job ends");
+    if me < half { 0 } else { came }
+}
+
+/// What rank 0's Shorts to each other rank and back take, in turn; nothing on other ranks.
+///
+/// # Panics
+/// If an operation fails.
+pub fn round_trips(transport: impl Transport) -> Vec<Span> {
+    let mut handlers = Handlers::<u32>::new();
+    let count = |came: &mut u32, _: Address, (): (), _: Payload<'_>| *came += 1;
+    let take = handlers.one_way("take", count).expect("the name is new");
+    let mut endpoint = Endpoint::attach(transport, handlers, 0).expect("the job begins");
+    let mut took = Vec::new();
+    if endpoint.rank().0 == 0 {
+        for to in 1..endpoint.ranks() {
+            let began = endpoint.now();
+            endpoint.request(Rank(to), take, ()).expect("a message is sent");
+            endpoint.wait_until(|came| *came == to).expect("it comes back");
+            took.push(endpoint.now().since(began));
+        }
+    } else {
+        endpoint.wait_until(|came| *came == 1).expect("a message comes");
+        endpoint.request(Rank(0), take, ()).expect("a message is sent");
+    }
+    endpoint.finish().expect("the job ends");
+    took
+}
+
+/// Checks that no more than so many cables carry has crossed a cut in the time of a run, and at least the part
+/// `busiest` of it.
+///
+/// # Panics
+/// If more has, or less.
+pub fn check_cut(bytes: u64, microseconds: f64, cables: u64, mb_s: f64, busiest: f64) {
+    let (bytes, most) = (bytes as f64, microseconds * mb_s * cables as f64);
+    assert!(bytes <= most * (1.0 + 1e-6) + 1.0, "{bytes} bytes over {cables} cables in {microseconds} us");
+    assert!(bytes >= busiest * most, "{bytes} bytes over {cables} cables in {microseconds} us are less");
+}
+
+/// Checks that no [round trip](round_trips) is shorter than its way there and back, of so many links to a rank.
+///
+/// # Panics
+/// If one is.
+pub fn check_round_trips(took: &[Span], links: impl Fn(u32) -> u32, latency_ns: f64) {
+    for (to, took) in (1..).zip(took) {
+        let (least, took) = (2.0 * latency_ns * f64::from(links(to)), took.0 as f64 / 1e3);
+        assert!(took >= least, "rank {to} and back in {took} ns, over links of {least} ns");
+    }
 }
 
 /// What a node's interface can put out and take in, in MB/s.
