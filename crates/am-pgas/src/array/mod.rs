@@ -65,7 +65,7 @@ use crate::memory::GlobalMemory;
 use crate::pointer::{Element, GlobalPtr};
 use am_core::one_sided::atomic::Number;
 use am_core::one_sided::{AtomicOp, AtomicValue, OneSided, OneSidedError, Output, Unfinished};
-use am_core::{Endpoint, HasLayer, Rank, Transport, WaitError};
+use am_core::{Endpoint, HasLayer, LossCause, Rank, Transport, WaitError};
 use distribution::{Distribution, DistributionError};
 use std::fmt;
 
@@ -127,6 +127,25 @@ pub enum ArrayError {
     /// The other ranks were waited for in vain.
     #[error(transparent)]
     Wait(#[from] WaitError),
+}
+
+impl ArrayError {
+    /// The rank whose loss made the operation fail and how it was lost, if that is known.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Access(error) => error.loss(),
+            Self::Wait(error) => error.loss(),
+            _ => None,
+        }
+    }
+
+    /// The rank that was gone before it had done its part, or whose loss made the operation fail otherwise.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        match self {
+            Self::Access(OneSidedError::Gone { rank }) => Some(*rank),
+            other => other.loss().map(|(rank, _)| rank),
+        }
+    }
 }
 
 impl<R> From<Unfinished<R>> for ArrayError {

@@ -419,3 +419,15 @@ fn wrong_indices_are_told() {
         array.free(endpoint).unwrap();
     });
 }
+
+#[test]
+fn errors_name_the_lost_rank() {
+    let (rank, cause) = (Rank(2), am_core::LossCause::Left);
+    let gone = ArrayError::from(OneSidedError::Gone { rank });
+    assert_eq!((gone.loss(), gone.lost_rank()), (None, Some(rank)));
+    let wait = am_core::WaitError::from(am_core::PollError::PeerLost { rank, cause });
+    for error in [ArrayError::from(wait.clone()), ArrayError::from(OneSidedError::from(wait))] {
+        assert_eq!((error.loss(), error.lost_rank()), (Some((rank, cause)), Some(rank)));
+    }
+    assert_eq!(ArrayError::Foreign.lost_rank(), None);
+}
