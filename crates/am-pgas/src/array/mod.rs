@@ -9,6 +9,11 @@
 //! elements are written from one in which others read them; every operation here is done at its targets when it
 //! returns.
 //!
+//! # Losses
+//!
+//! Where the memory of a lost rank is seen, it stays, and operations and batches on its elements end well, as puts
+//! do. Over messages they fail, and [`ArrayError::lost_rank`] names the rank; a batch may be done in part then.
+//!
 //! # Example
 //!
 //! ```
