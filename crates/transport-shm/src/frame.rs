@@ -104,6 +104,16 @@ impl Frame {
         small.then_some(((header >> 16) as u8, args, len))
     }
 
+    /// The handler, the number of argument words and the granules set aside of a Short request that permits a
+    /// reply, or of a Short reply, that lies in one cell: what round trips consist of.
+    #[inline(always)]
+    pub(crate) fn decode_trip(header: u64) -> Option<(u8, usize, u64)> {
+        const FREE: u64 = 0xff | 31 << 8 | 0xff << 16 | 0x3fff << 44 | OPEN;
+        let args = (header >> 8 & 31) as usize;
+        let trip = header & !FREE == SHORT << 13 | 1 << 59 && args <= 2 * CELL_WORDS;
+        trip.then_some(((header >> 16) as u8, args, header >> 44 & 0x3fff))
+    }
+
     /// Words in front of an inline payload.
     #[inline]
     pub(crate) fn leading_words(&self) -> usize {
@@ -176,6 +186,8 @@ mod tests {
             prop_assert_eq!(Frame::decode_plain(header), plain.then_some((handler, args)));
             let small = alone && kind == Kind::Message(Category::Medium);
             prop_assert_eq!(Frame::decode_small(header), small.then_some((handler, args, len)));
+            let trip = reply.filter(|_| frame.one_cell() && kind == Kind::Message(Category::Short) && len == 0);
+            prop_assert_eq!(Frame::decode_trip(header), trip.map(|granules| (handler, args, granules)));
         }
 
         #[test]

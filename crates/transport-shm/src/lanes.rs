@@ -16,6 +16,10 @@ use am_core::transport::ReplyBound;
 use am_core::{Category, Payload, Resource, Segment, Words};
 use std::sync::Arc;
 
+mod ends;
+
+pub(crate) use ends::{answerer, asker};
+
 /// Cells set aside for every reply: the longest frame.
 const REPLY_CELLS: u32 = 2;
 
@@ -457,6 +461,27 @@ impl ReplyIn {
         self.reader.sound(&self.rings.cells)
     }
 
+    /// Takes the next reply, if there is one, is Short and lies in one cell, and gives its room back to the
+    /// accounts of `out`. Faster than [`ReplyIn::take`], which takes all others.
+    #[inline(always)]
+    pub(crate) fn take_trip(
+        &mut self,
+        out: &mut RequestOut,
+        args: &mut Words,
+        ahead: bool,
+    ) -> Result<Plain, Broken> {
+        let Some((words, header)) = self.reader.peek(&self.rings.cells) else { return Ok(Plain::Nothing) };
+        let Some((handler, len, granules)) = Frame::decode_trip(header) else { return Ok(Plain::Other(header)) };
+        let Some(words) = words.get(1..=len.div_ceil(2)) else { return Err(Broken) };
+        args.refill(len, words.iter().map(|word| word.load(Relaxed))).map_err(|_| Broken)?;
+        if ahead {
+            self.rings.fetch_ahead(self.reader.read(), Use::Read);
+        }
+        out.settle(granules * GRANULE as u64)?;
+        self.reader.advance(1);
+        Ok(Plain::Taken(handler))
+    }
+
     /// Delivers the next reply if it is there and lies in one cell, and gives its room back to the accounts of
     /// `out`.
     #[inline(always)]
@@ -597,6 +622,25 @@ impl RequestIn {
         Some((handler, payload))
     }
 
+    /// Takes the request with this header if it is Short, lies in one cell and permits a reply: its handler and
+    /// the
+    /// granules set aside for the reply. Its cell is the writer's again only after `publish`.
+    #[inline(always)]
+    pub(crate) fn take_trip(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<(u8, u64)> {
+        let (handler, len, granules) = Frame::decode_trip(header)?;
+        if granules > self.most_reply {
+            return None;
+        }
+        let pairs = len.div_ceil(2);
+        let words = self.reader.first(&self.rings.cells).get(1..=pairs)?;
+        args.refill(len, words.iter().map(|word| word.load(Relaxed))).ok()?;
+        if ahead {
+            self.rings.fetch_ahead(self.reader.read(), Use::Read);
+        }
+        self.reader.step(header, pairs);
+        Some((handler, granules))
+    }
+
     /// Delivers the request with this header if it lies in one cell. Its cell is the writer's again only after
     /// `publish`.
     #[inline(always)]
@@ -723,77 +767,4 @@ impl ReplyOut {
         give_back(&self.back[back::BARE_CELLS], self.bare[0]);
         give_back(&self.back[back::BARE_BYTES], self.bare[1]);
     }
-}
-
-/// Both ends of an endpoint as asker towards one peer, while the word is not zero.
-pub(crate) fn asker(
-    mapping: &Arc<Mapping>,
-    layout: &Layout,
-    me: usize,
-    peer: usize,
-    open: View<AtomicU64>,
-) -> (RequestOut, ReplyIn) {
-    let pair = layout.pair(me, peer);
-    let requests = LaneRings::new(
-        mapping,
-        (pair.request_cells, layout.request_cells),
-        (pair.request_bytes, layout.request_bytes),
-    );
-    let replies =
-        LaneRings::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
-    let out = RequestOut {
-        writer: Writer::new(&requests.cells),
-        rings: requests,
-        back: View::new(mapping, pair.back, back::WORDS),
-        position: Position::default(),
-        bytes_done: 0,
-        reply_cells: Account::new(layout.reply_cells as u32),
-        reply_bytes: Account::new(layout.reply_budget() as u32),
-        bare_seen: [0; 2],
-        open,
-        starved: true,
-    };
-    let inward = ReplyIn {
-        reader: Reader::new(&replies.cells),
-        rings: replies,
-        position: Position::default(),
-        most: layout.medium_reply(),
-    };
-    (out, inward)
-}
-
-/// Both ends of an endpoint as answerer towards one peer, while the word is not zero.
-pub(crate) fn answerer(
-    mapping: &Arc<Mapping>,
-    layout: &Layout,
-    me: usize,
-    peer: usize,
-    open: View<AtomicU64>,
-) -> (RequestIn, ReplyOut) {
-    let pair = layout.pair(peer, me);
-    let requests = LaneRings::new(
-        mapping,
-        (pair.request_cells, layout.request_cells),
-        (pair.request_bytes, layout.request_bytes),
-    );
-    let replies =
-        LaneRings::new(mapping, (pair.reply_cells, layout.reply_cells), (pair.reply_bytes, layout.reply_bytes));
-    let inward = RequestIn {
-        reader: Reader::new(&requests.cells),
-        batch: told_after(&requests.cells),
-        rings: requests,
-        back: View::new(mapping, pair.back, back::WORDS),
-        position: Position::default(),
-        most: layout.medium_request(),
-        most_reply: granules(layout.medium_reply()),
-    };
-    let out = ReplyOut {
-        writer: Writer::new(&replies.cells),
-        rings: replies,
-        back: View::new(mapping, pair.back, back::WORDS),
-        position: Position::default(),
-        bare: [0; 2],
-        open,
-    };
-    (inward, out)
 }

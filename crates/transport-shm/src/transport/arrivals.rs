@@ -15,10 +15,20 @@ impl Shm {
         let Self { asking, segments, own, .. } = self;
         let Asking { requests, replies, .. } = &mut asking[peer];
         let segment = &segments.arrivals;
-        let mut done = 0;
+        let (mut done, mut args) = (0, Words::EMPTY);
         let from = Peer(peer as u32);
         // A handler may have forked: the rest is the parent's.
         while done < budget && !is_wiped(own) {
+            match replies.take_trip(requests, &mut args, done >= LAGGING) {
+                Ok(Plain::Nothing) => break,
+                Ok(Plain::Taken(handler)) => {
+                    sink.reply(Arrival::new(from, Category::Short, handler, &args, Payload::EMPTY));
+                    done += 1;
+                    continue;
+                }
+                Ok(Plain::Other(_)) => {}
+                Err(broken) => return (done, Err(broken)),
+            }
             let mut deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                 if let Kind::Message(category) = frame.kind {
                     sink.reply(Arrival::new(from, category, frame.handler, args, payload));
@@ -69,13 +79,17 @@ impl Shm {
                     sink.request(arrival, &mut NullReplyPath::one_way(from));
                     Ok(())
                 }
-                Plain::Other(header) => match requests.take_small(header, &mut plain, done) {
-                    Some((handler, payload)) => {
+                Plain::Other(header) => {
+                    if let Some((handler, granules)) = requests.take_trip(header, &mut plain, done >= LAGGING) {
+                        let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
+                        let arrival = Arrival::new(from, Category::Short, handler, &plain, Payload::EMPTY);
+                        sink.request(arrival, &mut ShmReplyPath::new(replies, context, Some(granules), bare));
+                        Ok(())
+                    } else if let Some((handler, payload)) = requests.take_small(header, &mut plain, done) {
                         let arrival = Arrival::new(from, Category::Medium, handler, &plain, payload);
                         sink.request(arrival, &mut NullReplyPath::one_way(from));
                         Ok(())
-                    }
-                    None => {
+                    } else {
                         let deliver = |frame: Frame, args: &Words, payload: Payload<'_>| {
                             let context = ReplyContext { to: from, board, job, segments, fenced: *fenced };
                             answer(sink, frame, args, payload, replies, context, bare);
@@ -95,7 +109,7 @@ impl Shm {
                             Err(broken) => Err(broken),
                         }
                     }
-                },
+                }
             };
             if let Err(broken) = outcome {
                 break Err(broken);
