@@ -36,8 +36,8 @@ pub struct World {
     pub profile: Profile,
     /// Where all randomness comes from.
     pub seed: u64,
-    /// Which of several runs with this seed it is: a case that needs several takes the next
-    /// combination of its choices in each.
+    /// Which of several runs with this seed it is: a case that needs several takes the next combination of its
+    /// choices in each.
     pub draw: u32,
     /// How long an endpoint waits before it reports a stall instead of hanging.
     pub patience: Span,

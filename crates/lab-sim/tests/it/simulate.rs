@@ -47,6 +47,33 @@ fn pairs_are_measured() {
     assert!(bandwidth.windows(2).all(|two| two[0] < two[1]) && bandwidth[10] < 1e3 / 6.0, "{bandwidth:?}");
 }
 
+/// A lost packet takes its time: with losses no size of message has a lower latency, and larger losses cost more
+/// in
+/// the mean.
+#[test]
+fn losses_improve_no_latency() {
+    let latencies = |loss: f64, seed: u32| {
+        let path = file("losses", &format!("{loss}-{seed}.toml"));
+        let machine = format!(
+            "ranks = 8\ntopology = {{ kind = \"ring\", nodes = 8 }}\n[parameters]\nname = \"lossy\"\nlatency_ns = 300\n\
+             link = {{ bandwidth_mb_s = 10000, latency_ns = 50 }}\n[faults]\nseed = {seed}\nloss = {loss}\n"
+        );
+        std::fs::write(&path, machine).expect("the file can be written");
+        let sweep = ["--measure", "latency", "--sweep", "bytes=8..65536"];
+        column(&json(&[&["--machine", text(&path)][..], &sweep].concat()), "latency_ns")
+    };
+    let whole = latencies(0.0, 1);
+    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len() as f64;
+    for seed in 1..=3 {
+        let [few, many] = [0.001, 0.05].map(|loss| latencies(loss, seed));
+        for lossy in [&few, &many] {
+            assert_eq!(lossy.len(), whole.len());
+            assert!(lossy.iter().zip(&whole).all(|(lossy, whole)| lossy >= whole), "{lossy:?} below {whole:?}");
+        }
+        assert!(mean(&many) > mean(&few) && mean(&many) > mean(&whole), "{many:?} {few:?}");
+    }
+}
+
 #[test]
 fn loads_are_swept_and_written() {
     let (csv, links, svg) = (file("loads", "out.csv"), file("loads", "links.csv"), file("loads", "out.svg"));
