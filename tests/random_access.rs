@@ -198,7 +198,6 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
         (&["--ranks", "9", "--log2-table", "3"], "9 ranks cannot share a table of 8 words"),
         (&["--backend", "loopback", "--ranks", "2"], "single rank"),
         (&["--loss", "0.1"], "--loss"),
-        (&["--backend", "extoll"], "random_access_sim"),
     ] {
         let output = run(arguments);
         let stderr = text(&output.stderr);

@@ -36,6 +36,18 @@ fn extoll_runs_every_conduit() {
     }
 }
 
+/// The program that runs between processes becomes this one where a simulated machine is asked for.
+#[test]
+fn one_command_runs_every_backend() {
+    let arguments = ["--backend", "sim", "--machine", "torus", "--ranks", "64", "--log2-table", "10", "--json"];
+    let output = Command::new(lab::example_program("random_access")).args(arguments).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, run(&arguments).stdout);
+    let wrong =
+        Command::new(lab::example_program("random_access")).args(["--backend=sci", "--ranks", "0"]).output();
+    assert_eq!(wrong.expect("it starts").status.code(), Some(2));
+}
+
 #[test]
 fn portals_runs_every_flow_control() {
     for flow in ["bank", "static", "portals4"] {

@@ -10,8 +10,9 @@ const MOST_PROCESSES: u32 = 1024;
 /// HPCC RandomAccess over active messages: 64-bit XOR updates at random places of a table spread over all ranks.
 ///
 /// Started without a launcher, the program starts its own ranks on this host. Exits with 0 when the run passed its
-/// verification, with 1 when it did not or a rank failed, and with 2 when the command line is wrong. The same run
-/// on a simulated machine: cargo run --release --example random_access_sim
+/// verification, with 1 when it did not or a rank failed, and with 2 when the command line is wrong. With
+/// `--backend extoll`, `sci`, `portals`, `exanet` or `sim`, the example random_access_sim beside this one runs
+/// instead, with the same arguments.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "random_access", max_term_width = 100)]
 pub struct Cli {
@@ -121,6 +122,24 @@ pub fn name(value: impl ValueEnum) -> String {
     name.expect("no value is skipped")
 }
 
+/// Whether the arguments of a command line ask for a simulated machine, which another program runs: told before
+/// they are parsed, since they may be flags that it alone knows.
+pub fn asks_for_simulation<A: AsRef<str>>(arguments: impl IntoIterator<Item = A>) -> bool {
+    let mut arguments = arguments.into_iter();
+    let mut simulated = false;
+    while let Some(argument) = arguments.next() {
+        let backend = match argument.as_ref().split_once('=') {
+            Some(("--backend", name)) => Backend::from_str(name, false),
+            None if argument.as_ref() == "--backend" => {
+                arguments.next().map_or(Err(String::new()), |name| Backend::from_str(name.as_ref(), false))
+            }
+            _ => continue,
+        };
+        simulated = backend == Ok(Backend::Simulated);
+    }
+    simulated
+}
+
 impl Cli {
     /// The number of ranks to start.
     pub fn rank_count(&self) -> u32 {
@@ -141,8 +160,8 @@ impl Cli {
     pub fn check(&self, ranks: u32) -> Result<(), clap::Error> {
         let fail = |message: String| Err(Self::command().error(ErrorKind::ArgumentConflict, message));
         if self.backend == Backend::Simulated {
-            let remedy = "cargo run --release --example random_access_sim -- --help";
-            return fail(format!("this program runs between processes; for simulated machines: {remedy}"));
+            let remedy = "cargo build --release --example random_access_sim";
+            return fail(format!("the program that runs simulated machines is not beside this one: {remedy}"));
         }
         if ranks > MOST_PROCESSES {
             return fail(format!("{ranks} ranks are more than this backend's {MOST_PROCESSES}"));
@@ -226,6 +245,23 @@ mod tests {
         assert!(parse(&["--verify"]).unwrap().options.verify);
         assert!(parse(&["--verify", "--json"]).unwrap().options.verify);
         assert!(!parse(&["--verify=false"]).unwrap().options.verify);
+    }
+
+    #[test]
+    fn simulated_machines_are_asked_for_whatever_else_is_said() {
+        for (line, simulated) in [
+            ("--backend sim --machine my.toml --ranks 1024", true),
+            ("--ranks 4 --backend=extoll", true),
+            ("--backend shm --backend sci", true),
+            ("--backend sci --backend shm", false),
+            ("--backend shm", false),
+            ("--backend", false),
+            ("--backend nonsense", false),
+            ("--variant short", false),
+            ("", false),
+        ] {
+            assert_eq!(asks_for_simulation(line.split_whitespace()), simulated, "{line}");
+        }
     }
 
     #[test]

@@ -22,10 +22,16 @@ use clap::Parser;
 use cli::{Backend, Cli, Options, name};
 use error::RunError;
 use report::Report;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
-/// The program that runs between processes, or as one of them.
+/// The program that runs between processes, or as one of them; becomes the one for simulated machines where that
+/// is asked for and lies beside it.
 pub fn main() -> ExitCode {
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    if cli::asks_for_simulation(arguments) {
+        return simulated();
+    }
     let parsed = Cli::try_parse().and_then(|cli| cli.check(cli.rank_count()).map(|()| cli));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -40,6 +46,22 @@ pub fn main() -> ExitCode {
         Backend::Loopback => exit_code(one_rank(&cli)),
         Backend::Simulated => unreachable!("the check of the command line refuses it"),
     }
+}
+
+/// Becomes the program that runs simulated machines, with the same arguments.
+fn simulated() -> ExitCode {
+    let refused = match std::env::current_exe().map(|own| own.with_file_name("random_access_sim")) {
+        Ok(program) if program.exists() => {
+            let failed = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+            format!("error: {} does not start: {failed}", program.display())
+        }
+        _ => {
+            let asked = Cli::parse_from(["random_access", "--backend", "sim"]);
+            cli::one_line(&asked.check(1).expect_err("this program runs no simulation"))
+        }
+    };
+    eprintln!("{refused}");
+    ExitCode::from(2)
 }
 
 /// Runs as one of several processes, after starting them if no launcher has.
