@@ -1,5 +1,5 @@
 //! The picture of the shared-memory figures: ours, the raw baseline of the same run, and what other libraries
-//! reached on another machine of the same kind.
+//! reached on other machines of the same kind.
 
 use lab::bench::chart::Chart;
 use lab::bench::rows::Row::{self, Other, Ours};
@@ -7,7 +7,8 @@ use lab::bench::rows::panels;
 use lab::bench::summary::Summary;
 
 /// The panels with their rows from top to bottom. The other libraries ran on a two-CPU virtual machine, on
-/// separate cores, both processes on one host; RandomAccess with 2 ranks of 2^24 words.
+/// separate cores, both processes on one host; RandomAccess with 2 ranks of 2^24 words. Rows with "2 GHz" are of a
+/// third machine.
 const PANELS: &[(&str, &[Row])] = &[
     (
         "Short request and reply, us (less is better)",
@@ -97,7 +98,8 @@ pub(crate) fn chart(summary: &Summary) -> Chart {
         legend: [
             "this project".into(),
             "raw baseline of the same run".into(),
-            "other libraries, on another 2-CPU virtual machine (payload ping-pong there: 0.23 us)".into(),
+            "other libraries, on another 2-CPU virtual machine (payload ping-pong: 0.23 us); 2 GHz: on a third"
+                .into(),
         ],
         panels: panels(summary, PANELS),
     }
