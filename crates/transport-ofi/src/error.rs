@@ -63,8 +63,8 @@ pub enum OfiError {
     /// It was opened before a fork, and is the parent's.
     #[error("this endpoint was opened before a fork and belongs to the parent: open one in the child")]
     Forked,
-    /// The system has no memory for buffers or the segment.
-    #[error("memory for {what}: {reason}")]
+    /// The system has no memory, or no descriptors, for what an endpoint is made of.
+    #[error("{} {what}: {reason}{}", lacking(reason), limit(reason))]
     Memory {
         /// For what.
         what: &'static str,
@@ -125,8 +125,41 @@ fn hint(code: i32) -> &'static str {
     }
 }
 
+/// What the system refuses: every thing of an endpoint takes memory, some of them descriptors, too.
+fn lacking(reason: &io::Error) -> &'static str {
+    match reason.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => "descriptors for",
+        _ => "memory for",
+    }
+}
+
+/// What helps against that.
+fn limit(reason: &io::Error) -> &'static str {
+    match reason.raw_os_error() {
+        Some(libc::EMFILE) => hint(libc::EMFILE),
+        _ => "",
+    }
+}
+
 impl OfiError {
     pub(crate) fn memory(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |reason| Self::Memory { what, reason: Arc::new(reason) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_that_run_out_are_not_called_memory() {
+        let said = |code| OfiError::memory("the endpoint")(io::Error::from_raw_os_error(code)).to_string();
+        assert_eq!(
+            said(libc::EMFILE),
+            "descriptors for the endpoint: Too many open files (os error 24) (descriptors are limited by `ulimit -n`: \
+             raise it)"
+        );
+        assert!(said(libc::ENFILE).starts_with("descriptors for the endpoint: "));
+        assert_eq!(said(libc::ENOMEM), "memory for the endpoint: Cannot allocate memory (os error 12)");
     }
 }

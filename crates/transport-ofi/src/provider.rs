@@ -226,13 +226,27 @@ pub(crate) fn select(config: &OfiConfig) -> Result<(Infos, usize, Offer), OfiErr
     let there = match list(config) {
         Ok(verdicts) if verdicts.is_empty() => "nothing of that kind".into(),
         Ok(verdicts) => {
-            let name = |verdict: &Verdict| format!("{} at {}", verdict.offer.provider, verdict.offer.domain);
-            let names: BTreeSet<String> = verdicts.iter().map(name).collect();
-            names.into_iter().collect::<Vec<_>>().join(", ")
+            let offers: Vec<Offer> = verdicts.into_iter().map(|verdict| verdict.offer).collect();
+            what_is_there(&offers, config)
         }
         Err(error) => error.to_string(),
     };
     Err(OfiError::NoProvider { asked, there })
+}
+
+/// The names of offers of which none can be used; one that the settings name has its obstacle beside it.
+fn what_is_there(offers: &[Offer], config: &OfiConfig) -> String {
+    let line = |offer: &Offer| {
+        let name = format!("{} at {}", offer.provider, offer.domain);
+        let named = config.provider.as_ref().is_some_and(|wanted| offer.answers(wanted));
+        match offer.obstacle(config).filter(|_| named) {
+            Some(obstacle) => (false, format!("{name} (installed, but {obstacle})")),
+            None => (true, name),
+        }
+    };
+    // What is asked for comes first.
+    let lines: BTreeSet<(bool, String)> = offers.iter().map(line).collect();
+    lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -354,5 +368,19 @@ mod tests {
         );
         assert_eq!(lines[1], "* tcp;ofi_rxm at lo (127.0.0.1), for any IP network: taken: the fastest that fits");
         assert!(lines[2].ends_with("fits, but another one is faster, nearer or comes first"), "{}", lines[2]);
+    }
+
+    #[test]
+    fn a_provider_that_is_named_and_cannot_be_used_has_its_obstacle() {
+        let config = OfiConfig { provider: Some("shm".into()), several_hosts: true, ..OfiConfig::default() };
+        let others = "tcp;ofi_rxm at eth0, tcp;ofi_rxm at lo, udp;ofi_rxd at eth0, verbs;ofi_rxm at mlx5_0";
+        let told = what_is_there(&machine(), &config);
+        assert_eq!(told, format!("shm at shm (installed, but the job spans several hosts), {others}"));
+        let config = OfiConfig::default().provider("verbs").interface("ib9");
+        let told = what_is_there(&machine(), &config);
+        assert!(
+            told.starts_with("verbs;ofi_rxm at mlx5_0 (installed, but it is not at ib9), shm at shm"),
+            "{told}"
+        );
     }
 }
