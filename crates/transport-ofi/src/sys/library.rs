@@ -146,4 +146,33 @@ mod tests {
         assert!(error.starts_with("libc.so.6 is not libfabric: it has no fi_version"), "{error}");
         assert!(Library::load(Some("zero\0byte")).is_err());
     }
+
+    /// Libraries that have nothing but a version, made by the C compiler that links this test, too.
+    #[test]
+    fn an_old_library_is_refused_with_its_version_and_the_oldest() {
+        let loaded = |version: u32| {
+            let stem = std::env::temp_dir().join(format!("am-ofi-{}-{version:x}", std::process::id()));
+            let (file, library) = (stem.with_extension("c"), stem.with_extension("so"));
+            std::fs::write(&file, format!("unsigned fi_version(void) {{ return {version}u; }}\n")).unwrap();
+            let made =
+                std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &file]).output();
+            let made = made.expect("there is a C compiler");
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            let error = Library::load(library.to_str()).unwrap_err();
+            let _ = (std::fs::remove_file(&file), std::fs::remove_file(&library));
+            error
+        };
+        let old = loaded(1 << 16 | 13);
+        let said = old.to_string();
+        assert!(matches!(old, OfiError::TooOld { found: (1, 13), oldest: (1, 14), .. }), "{said}");
+        assert!(
+            said.contains(".so is libfabric 1.13, but 1.14 or later is needed: install a newer one"),
+            "{said}"
+        );
+        // These are new enough: what they lack is something else.
+        for version in [1 << 16 | 14, 2 << 16] {
+            let error = loaded(version);
+            assert!(matches!(&error, OfiError::NotLibfabric { symbol, .. } if symbol == "fi_getinfo"), "{error}");
+        }
+    }
 }
