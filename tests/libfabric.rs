@@ -6,6 +6,7 @@
 use active_messages::Rank;
 use active_messages::launch::Launcher;
 use active_messages::ofi::{self, OfiConfig};
+use std::io::Write as _;
 use std::process::{Command, Output};
 
 /// Runs hello with some variables.
@@ -25,7 +26,10 @@ fn has_tcp(what: &str) -> bool {
     match ofi::choose(&OfiConfig::default().provider("tcp").interface("127.0.0.1")) {
         Ok(_) => true,
         Err(error) => {
-            eprintln!("SKIPPED: {what}: {error}");
+            // Past the test runner, which shows nothing of tests that pass.
+            if let Ok(mut out) = std::fs::OpenOptions::new().append(true).open("/dev/stderr") {
+                let _ = out.write_all(format!("SKIPPED: {what}: {error}\n").as_bytes());
+            }
             false
         }
     }

@@ -97,6 +97,7 @@ fn full() {
 mod three {
     use super::*;
     use active_messages::ofi::{Ofi, OfiConfig, Opened, choose};
+    use std::io::Write as _;
 
     /// Makes jobs whose ranks are threads, in pairs on two imagined hosts; even ranks are on one fabric, odd ones
     /// on
@@ -213,7 +214,11 @@ mod three {
 
     fn check(plan: &Plan, which: impl Fn(usize) -> bool) {
         if let Err(error) = choose(&OfiConfig::default().provider("tcp").interface("127.0.0.1")) {
-            return println!("SKIPPED: three transports in one job: {error}");
+            // Past the test runner, which shows nothing of tests that pass.
+            if let Ok(mut out) = std::fs::OpenOptions::new().append(true).open("/dev/stderr") {
+                let _ = out.write_all(format!("SKIPPED: three transports in one job: {error}\n").as_bytes());
+            }
+            return;
         }
         let cases = all_cases().into_iter().enumerate().filter(|(number, _)| which(*number));
         run(TwoFabrics, cases.map(|(_, case)| case).collect(), plan).check();

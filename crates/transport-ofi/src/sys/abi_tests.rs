@@ -3,6 +3,7 @@
 
 use super::abi;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
@@ -131,7 +132,13 @@ fn compile_and_run(file: &Path, program: &Path) -> Result<String, String> {
 fn declarations_are_those_of_the_headers() {
     let (questions, beliefs): (Vec<String>, Vec<u64>) = expectations().into_iter().unzip();
     match ask_headers(&questions) {
-        Err(reason) => println!("SKIPPED: declarations beside libfabric's headers: {reason}"),
+        // Past the test runner, which shows nothing of tests that pass.
+        Err(reason) => {
+            if let Ok(mut out) = std::fs::OpenOptions::new().append(true).open("/dev/stderr") {
+                let line = format!("SKIPPED: declarations beside libfabric's headers: {reason}\n");
+                let _ = out.write_all(line.as_bytes());
+            }
+        }
         Ok(answers) => {
             assert_eq!(answers.len(), beliefs.len());
             for ((question, belief), answer) in questions.iter().zip(beliefs).zip(answers) {

@@ -164,6 +164,7 @@ fn take(value: &mut Value) -> Zeroizing<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::process::Command;
 
     /// The structs beside the headers that are installed; skipped, and said so, without them.
@@ -187,7 +188,12 @@ mod tests {
         };
         let _ = (std::fs::remove_file(&file), std::fs::remove_file(&program));
         if said.is_empty() {
-            return println!("SKIPPED: declarations beside PMIx' headers: there are none, or no C compiler");
+            // Past the test runner, which shows nothing of tests that pass.
+            if let Ok(mut out) = std::fs::OpenOptions::new().append(true).open("/dev/stderr") {
+                let _ = out
+                    .write_all(b"SKIPPED: declarations beside PMIx' headers: there are none, or no C compiler\n");
+            }
+            return;
         }
         let ours = [
             size_of::<Process>(),
