@@ -387,6 +387,9 @@ impl Foreign {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.arg("--mca").arg("plm_rsh_agent").arg(self.remote(network)?);
         command.args(["--mca", "oob_tcp_if_include", &format!("{first}/24")]);
+        // Its daemons share what they know of the processors at an address that is not always free: one start in
+        // three ended with a signal in hwloc.
+        command.args(["--mca", "rtc_hwloc_vmhole", "none"]);
         command.args(["--host", &format!("{first}:2,{second}:2"), "-n", "4"]);
         for (key, value) in variables.iter().chain(&[(ROLE, "report")]) {
             command.args(["-x", &format!("{key}={value}")]);
