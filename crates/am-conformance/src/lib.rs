@@ -58,7 +58,5 @@ pub use simulated::{
 };
 pub use sink::CountingSink;
 pub use threads::{DEFAULT_SEED, Fabric, Plan, run, run_with};
-pub use traffic::{
-    NodeRates, check_cut, check_node_rates, check_round_trips, cross_traffic, random_traffic, round_trips,
-};
+pub use traffic::{Crossed, Crossing, NodeRates, check_cuts_and_ways, check_node_rates, random_traffic};
 pub use world::{Failure, Profile, Verdict, World};

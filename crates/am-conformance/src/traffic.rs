@@ -57,7 +57,7 @@ pub fn random_traffic(transport: impl Transport, seed: u64, hot: bool, messages:
 ///
 /// # Panics
 /// If an operation fails.
-pub fn cross_traffic(transport: impl Transport, seed: u64, messages: u32, longest: u64, both: bool) -> u64 {
+fn cross_traffic(transport: impl Transport, seed: u64, messages: u32, longest: u64, both: bool) -> u64 {
     let mut handlers = Handlers::<(u32, u64)>::new();
     let count = |came: &mut (u32, u64), _: Address, (): (), payload: Payload<'_>| {
         *came = (came.0 + 1, came.1 + payload.len() as u64);
@@ -92,7 +92,7 @@ pub fn cross_traffic(transport: impl Transport, seed: u64, messages: u32, longes
 ///
 /// # Panics
 /// If an operation fails.
-pub fn round_trips(transport: impl Transport) -> Vec<Span> {
+fn round_trips(transport: impl Transport) -> Vec<Span> {
     let mut handlers = Handlers::<u32>::new();
     let count = |came: &mut u32, _: Address, (): (), _: Payload<'_>| *came += 1;
     let take = handlers.one_way("take", count).expect("the name is new");
@@ -113,25 +113,73 @@ pub fn round_trips(transport: impl Transport) -> Vec<Span> {
     took
 }
 
-/// Checks that no more than so many cables carry has crossed a cut in the time of a run, and at least the part
-/// `busiest` of it.
-///
-/// # Panics
-/// If more has, or less.
-pub fn check_cut(bytes: u64, microseconds: f64, cables: u64, mb_s: f64, busiest: f64) {
-    let (bytes, most) = (bytes as f64, microseconds * mb_s * cables as f64);
-    assert!(bytes <= most * (1.0 + 1e-6) + 1.0, "{bytes} bytes over {cables} cables in {microseconds} us");
-    assert!(bytes >= busiest * most, "{bytes} bytes over {cables} cables in {microseconds} us are less");
+/// What [`check_cuts_and_ways`] has the ranks of one job do.
+#[derive(Clone, Copy, Debug)]
+pub struct Crossing(Option<(u64, u64, bool)>);
+
+impl Crossing {
+    /// Plays this rank's part: the bytes that came over the cut, and rank 0's round trips. All ranks of a job call
+    /// it.
+    ///
+    /// # Panics
+    /// If an operation fails.
+    pub fn play(self, transport: impl Transport) -> (u64, Vec<Span>) {
+        match self.0 {
+            Some((seed, longest, both)) => (cross_traffic(transport, seed, 12, longest, both), Vec::new()),
+            None => (0, round_trips(transport)),
+        }
+    }
 }
 
-/// Checks that no [round trip](round_trips) is shorter than its way there and back, of so many links to a rank.
+/// A job of eight ranks that has played a [`Crossing`].
+#[derive(Clone, Debug)]
+pub struct Crossed {
+    /// How many cables lead over a smallest cut of the topology.
+    pub cables: u64,
+    /// What each carries in one direction, in 10^6 bytes a second.
+    pub bandwidth_mb_s: f64,
+    /// What the way over one takes at least, in nanoseconds.
+    pub latency_ns: f64,
+    /// How long the job took, in microseconds.
+    pub microseconds: f64,
+    /// What its ranks have [played](Crossing::play).
+    pub ranks: Vec<(u64, Vec<Span>)>,
+}
+
+/// Has halves of eight nodes in several topologies send to each other in drawn sizes, and rank 0 and each other
+/// one
+/// to and fro: no cut carries more than its links, and no message is faster than its way. Where one cable is the
+/// cut,
+/// long messages fill the part `busiest` of it at least. `run` runs a job on a topology, named as in machine
+/// files.
 ///
 /// # Panics
-/// If one is.
-pub fn check_round_trips(took: &[Span], links: impl Fn(u32) -> u32, latency_ns: f64) {
-    for (to, took) in (1..).zip(took) {
-        let (least, took) = (2.0 * latency_ns * f64::from(links(to)), took.0 as f64 / 1e3);
-        assert!(took >= least, "rank {to} and back in {took} ns, over links of {least} ns");
+/// If that does not hold.
+pub fn check_cuts_and_ways(busiest: f64, mut run: impl FnMut(&str, Crossing) -> Crossed) {
+    for topology in ["mesh:8", "ring:8", "torus:2x4", "hypercube:3"] {
+        for (seed, longest, both) in [(1, 300, false), (2, 5000, true), (3, 60_000, false), (4, 60_000, true)] {
+            let crossed = run(topology, Crossing(Some((seed, longest, both))));
+            // The lower half of the numbers is behind a smallest cut of each.
+            let bytes = crossed.ranks.iter().map(|(bytes, _)| bytes).sum::<u64>() as f64;
+            let most = crossed.microseconds * crossed.bandwidth_mb_s * crossed.cables as f64;
+            assert!(bytes <= most * (1.0 + 1e-6) + 1.0, "{topology}: {bytes} bytes where {most} pass");
+            let least = if crossed.cables == 1 && longest == 60_000 { busiest * most } else { 0.0 };
+            assert!(bytes >= least, "{topology}: {bytes} bytes, less than {least}");
+        }
+        let links = |to: u32| match topology {
+            "mesh:8" => to,
+            "ring:8" => to.min(8 - to),
+            "hypercube:3" => to.count_ones(),
+            // Of a torus what is certain of any order of its nodes.
+            _ => 1,
+        };
+        let crossed = run(topology, Crossing(None));
+        let took = &crossed.ranks[0].1;
+        assert_eq!(took.len(), 7, "{topology}: rank 0 met each other rank");
+        for (to, took) in (1..).zip(took) {
+            let (least, took) = (2.0 * crossed.latency_ns * f64::from(links(to)), took.0 as f64 / 1e3);
+            assert!(took >= least, "{topology}: rank {to} and back in {took} ns, over links of {least} ns");
+        }
     }
 }
 

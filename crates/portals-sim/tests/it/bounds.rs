@@ -1,8 +1,6 @@
 //! Bounds of physics: whatever the ranks send, no node puts out or takes in more than its interface can.
 
-use am_conformance::{
-    NodeRates, check_cut, check_node_rates, check_round_trips, cross_traffic, random_traffic, round_trips,
-};
+use am_conformance::{Crossed, NodeRates, check_cuts_and_ways, check_node_rates, random_traffic};
 use fabric_sim::Topology;
 use portals_sim::PortalsConfig;
 use portals_sim::conduit::{self, ConduitConfig};
@@ -27,31 +25,19 @@ fn no_traffic_exceeds_the_interfaces() {
 /// faster than its way.
 #[test]
 fn no_traffic_exceeds_cuts_and_ways() {
-    for text in ["mesh:8", "ring:8", "torus:2x4", "hypercube:3"] {
-        let topology: Topology = text.parse().expect("a topology");
+    check_cuts_and_ways(0.4, |name, crossing| {
+        let topology: Topology = name.parse().expect("a topology");
         let cables = topology.bisection().expect("a topology").expect("a formula is known");
         let machine = PortalsConfig::new(8, topology);
+        let report = conduit::run(&machine, &ConduitConfig::default(), move |ours| crossing.play(ours));
+        let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
         let link = machine.parameters.link;
-        for (seed, longest, both) in [(1, 300, false), (2, 5000, true), (3, 60_000, false), (4, 60_000, true)] {
-            // One cable is what limits long messages.
-            let busiest = if cables == 1 && longest == 60_000 { 0.4 } else { 0.0 };
-            let report = conduit::run(&machine, &ConduitConfig::default(), move |ours| {
-                cross_traffic(ours, seed, 12, longest, both)
-            });
-            let report = report.unwrap_or_else(|error| panic!("{text}: {error}"));
-            let bytes = report.results.iter().flatten().sum();
-            // The lower half of the numbers is behind a smallest cut of each.
-            check_cut(bytes, report.ended.0 as f64 / 1e6, cables, link.bandwidth_mb_s, busiest);
+        Crossed {
+            cables,
+            bandwidth_mb_s: link.bandwidth_mb_s,
+            latency_ns: link.latency_ns,
+            microseconds: report.ended.0 as f64 / 1e6,
+            ranks: report.results.into_iter().map(|played| played.expect("each rank ends")).collect(),
         }
-        let links = |to: u32| match text {
-            "mesh:8" => to,
-            "ring:8" => to.min(8 - to),
-            "hypercube:3" => to.count_ones(),
-            // Of a torus what is certain of any order of its nodes.
-            _ => 1,
-        };
-        let report = conduit::run(&machine, &ConduitConfig::default(), |ours| round_trips(ours));
-        let report = report.unwrap_or_else(|error| panic!("{text}: {error}"));
-        check_round_trips(report.results[0].as_ref().expect("rank 0 ended"), links, link.latency_ns);
-    }
+    });
 }
