@@ -150,8 +150,10 @@ pub enum CollectiveError {
         /// How it was lost, as the first that noticed found.
         cause: LossCause,
     },
-    /// Two members called different operations, or the same with different arguments. Found where
-    /// [`Tuning::check`](super::Tuning::check) is set. The team fails from now on, at all of its members.
+    /// Two members called different operations, or the same with different arguments. Found
+    /// where [`Tuning::check`](super::Tuning::check) is set; without it once a message goes with one of the calls
+    /// only or an operation stands still, unless no more than names differ. The team fails from now on, at all of
+    /// its members.
     #[error("rank {first} called {first_call}, rank {second} called {second_call}")]
     Mismatch {
         /// A rank.

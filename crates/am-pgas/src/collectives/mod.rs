@@ -46,9 +46,10 @@
 //! - With [`Tuning::check`], every message says what its sender called, and a call is compared with those of the
 //!   two neighbours, unless a neighbour is more than 32 calls ahead or behind. Without it, members compare their
 //!   calls when a message goes with the call of one of them only, or when the oldest operation of a team has stood
-//!   still at a member for 20 ms: that costs a message or two to each member that it waits for. Calls that differ
-//!   in what no message shows, as in the operator, are not found then. A message of another size than is expected
-//!   gives [`CollectiveError::Size`] with both sizes.
+//!   still for 20 ms at a member that waits or idles: that costs a message or two to each member that it waits
+//!   for. One that only polls and tests handles, and never idles, tells nothing. Calls that differ in what no
+//!   message shows, as in the operator, are not found then. A message of another size than is expected gives
+//!   [`CollectiveError::Size`] with both sizes.
 //! - [`CollectiveError::Unmatched`] names no calls: the two members called the same, as far as calls tell, one of
 //!   them is more than 32 calls ahead, or it did not answer within a second.
 //! - The lengths of parts that differ are no part of a call: those who expect others get

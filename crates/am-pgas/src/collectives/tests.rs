@@ -605,3 +605,29 @@ fn roots_that_differ_are_told() {
         }
     }
 }
+
+/// Without the check, names that differ where no message shows it are no failure, however late a member is.
+#[test]
+fn a_late_member_decides_nothing() {
+    for late in [0, 60] {
+        let outcomes = play_over(2, tuned(false, false), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            world.barrier(endpoint).unwrap();
+            let (mut element, mut sum) = ([7u64], [7u64]);
+            if world.me() == 0 {
+                thread::sleep(std::time::Duration::from_millis(late));
+                world.broadcast(endpoint, 0, &mut element).unwrap();
+                thread::sleep(std::time::Duration::from_millis(late));
+                world.allreduce(endpoint, &mut sum, Sum).unwrap();
+            } else {
+                let mut got = [[0u32; 2]];
+                world.broadcast(endpoint, 0, &mut got).unwrap();
+                assert_eq!(got, [[7, 0]]);
+                world.allreduce(endpoint, &mut sum, |a: u64, b: u64| a + b).unwrap();
+            }
+            world.barrier(endpoint).unwrap();
+            Some(sum)
+        });
+        assert_eq!(outcomes, [Some([14]), Some([14])]);
+    }
+}

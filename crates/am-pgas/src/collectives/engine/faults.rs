@@ -96,6 +96,19 @@ impl Context {
         theirs.and_then(|_| self.compare(member, sequence, theirs))
     }
 
+    /// [`Context::compare`] of what a member has told by itself, perhaps since an operation of it stands still.
+    /// Where calls are not compared in any case, names of types and of operators, which no message shows, decide
+    /// nothing: who is late must not decide whether a program ends well.
+    fn compare_told(&self, member: u32, sequence: u32, theirs: Option<Call>, check: bool) -> Option<Failure> {
+        let alike = |theirs: Call| match self.called(sequence) {
+            Some(Some(mine)) if !(check || self.shares) => {
+                Call { of: mine.of, operator: theirs.operator.and(mine.operator), ..theirs }
+            }
+            _ => theirs,
+        };
+        self.compare(member, sequence, theirs.map(alike))
+    }
+
     /// Whether what another member called goes with what this one did.
     fn compare(&self, member: u32, sequence: u32, theirs: Option<Call>) -> Option<Failure> {
         match (self.called(sequence)?, theirs) {
@@ -125,12 +138,13 @@ impl Engine {
 
     /// Looks at what came for a call before this member came to it.
     pub(super) fn look_back(&mut self, index: usize, sequence: u32) {
+        let check = self.tuning.check;
         let context = &mut self.contexts[index];
         let mut failure = None;
         if !context.noticed.is_empty() {
             let noticed = std::mem::take(&mut context.noticed);
             for (member, _, theirs) in noticed.iter().filter(|(_, other, _)| *other == sequence) {
-                failure = failure.or_else(|| context.compare(*member, sequence, *theirs));
+                failure = failure.or_else(|| context.compare_told(*member, sequence, *theirs, check));
             }
             context.noticed = noticed;
             context.noticed.retain(|(_, other, _)| *other != sequence);
@@ -201,6 +215,7 @@ impl Engine {
             [REFUSED, ..] => None,
             call => Some(Call::decode(call).ok_or(out_of_bounds("a notice names no operation"))?),
         };
+        let check = self.tuning.check;
         let context = &mut self.contexts[index];
         let member = context.member(from).ok_or(out_of_bounds("a rank outside the team sends to it"))?;
         if context.failure.is_some() {
@@ -217,7 +232,7 @@ impl Engine {
                 let rank = context.members.ranks[member as usize];
                 theirs.is_none().then_some(Failure::Arguments { rank })
             }
-            _ => context.compare(member, sequence, theirs),
+            _ => context.compare_told(member, sequence, theirs, check),
         };
         if let Some(failure) = failure {
             self.fail(index, failure);

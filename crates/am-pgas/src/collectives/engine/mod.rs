@@ -290,6 +290,7 @@ impl Engine {
                 && context.tell.is_empty()
                 && context.notices.is_empty()
                 && context.direct.is_empty()
+                && context.suspicion.is_none_or(|suspicion| suspicion.told)
         };
         let auxiliary = &mut self.auxiliary;
         self.contexts.retain_mut(|context| {

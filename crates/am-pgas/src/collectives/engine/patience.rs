@@ -4,7 +4,9 @@
 //! the other awaits a small one, for which nobody asks, or one of a third. So a member whose oldest operation of a
 //! team has stood still for [`PATIENCE`] tells those that it waits for what it has called, and asks for what it
 //! awaits, whatever its size. Calls that differ are compared then, and of two sizes the receiver learns both. An
-//! operation that goes on sooner costs nothing but looks at the clock before its member idles.
+//! operation that goes on sooner costs nothing but looks at the clock before its member idles; at a member that
+//! never idles, time is not counted. Names of types and operators are left out where members do not compare their
+//! calls in any case ([`Tuning::check`](crate::collectives::Tuning::check)).
 //!
 //! A message that belongs to the call of one member only says nothing of the other's call. Whoever gets it asks
 //! the sender to compare the two before the team fails, and waits for that for [`SUSPICION`] at most. No operation
