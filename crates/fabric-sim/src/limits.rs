@@ -31,7 +31,7 @@ pub fn assume_memory(bytes: Option<u64>) {
 }
 
 /// What a rank of a conduit takes of the system's memory, with its stack, its interface and its part of the
-/// engine. Each conduit has its own, as measured with its default sizes and Mediums of 512 bytes
+/// engine. Each conduit has its own, as measured with small stacks and segments, and Mediums of 512 bytes
 /// (`full_memory_of_ranks`, `lab-sim`). Not counted, since nobody knows before a run: pages of segments and deeper
 /// stacks that a program touches, more partners than [`RankMemory::PARTNERS`], and a trace, which takes 64 bytes
 /// for each stage of each packet.

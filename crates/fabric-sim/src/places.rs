@@ -91,6 +91,8 @@ fn limit(expected: &str) -> String {
         "a boolean" => return "true or false".into(),
         "a sequence" => return "a list".into(),
         "a map" => return "a table".into(),
+        // What stands behind is the name of a type of this crate.
+        other if other.starts_with("struct ") || other.starts_with("enum ") => return "a table".into(),
         other => return other.into(),
     };
     format!("a whole number from 0 to {most}")

@@ -623,8 +623,7 @@ impl RequestIn {
     }
 
     /// Takes the request with this header if it is Short, lies in one cell and permits a reply: its handler and
-    /// the
-    /// granules set aside for the reply. Its cell is the writer's again only after `publish`.
+    /// the granules set aside for the reply. Its cell is the writer's again only after `publish`.
     #[inline(always)]
     pub(crate) fn take_trip(&mut self, header: u64, args: &mut Words, ahead: bool) -> Option<(u8, u64)> {
         let (handler, len, granules) = Frame::decode_trip(header)?;

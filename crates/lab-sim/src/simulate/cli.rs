@@ -67,10 +67,10 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     messages: u32,
 
-    /// Messages of a burst in the mean, with --pattern bursts
-    #[arg(long, value_name = "COUNT", default_value_t = 16, conflicts_with_all = ["goal", "measure"])]
+    /// Messages of a burst in the mean, with --pattern bursts [default: 16]
+    #[arg(long, value_name = "COUNT", requires = "pattern")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) burst: u32,
+    pub(crate) burst: Option<u32>,
 
     /// The two ranks that are measured [default: the first and the last]
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 2, requires = "measure")]
@@ -205,6 +205,9 @@ impl Cli {
             return Ok(Task::Schedule(file));
         }
         if let Some(pattern) = self.pattern {
+            if self.burst.is_some() && pattern != Pattern::Bursts {
+                return Err(Failure::Usage("--burst goes with --pattern bursts only".into()));
+            }
             return Ok(Task::Traffic(pattern));
         }
         let ranks = self.machine()?.ranks;

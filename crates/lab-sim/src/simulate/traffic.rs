@@ -25,7 +25,7 @@ impl Traffic {
     /// What the command line asks for.
     pub(crate) fn of(cli: &Cli, pattern: Pattern) -> Self {
         let interval = cli.interval.map(|nanos| Span((nanos * 1e3) as u64));
-        Self { pattern, seed: cli.seed, messages: cli.messages(), burst: cli.burst, interval }
+        Self { pattern, seed: cli.seed, messages: cli.messages(), burst: cli.burst.unwrap_or(16), interval }
     }
 }
 

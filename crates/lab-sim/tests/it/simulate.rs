@@ -166,6 +166,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (&["--machine", "torus", "--ranks", "1", "--measure", "rate"], 2, "two different ranks"),
         (&["--machine", "torus", "--pattern", "transpose", "--ranks", "8"], 2, "asks for a square: set --ranks"),
         (&["--machine", "torus", "--pattern", "uniform", "--load", "0"], 2, "--load 0: must be above 0"),
+        (&["--machine", "torus", "--pattern", "uniform", "--burst", "5"], 2, "--burst goes with --pattern bursts"),
         (
             &["--machine", "torus", "--measure", "rate", "--sweep", "load=0.1..1"],
             2,

@@ -50,6 +50,12 @@ pub fn main() -> ExitCode {
 
 /// Becomes the program that runs simulated machines, with the same arguments.
 fn simulated() -> ExitCode {
+    if let Ok(Some((rank, ranks @ 2.., by))) = launch::started_as() {
+        eprintln!(
+            "error: {by} has started this as rank {rank} of {ranks}, but a simulation runs all ranks: start it alone"
+        );
+        return ExitCode::from(2);
+    }
     let refused = match std::env::current_exe().map(|own| own.with_file_name("random_access_sim")) {
         Ok(program) if program.exists() => {
             let failed = Command::new(&program).args(std::env::args_os().skip(1)).exec();
