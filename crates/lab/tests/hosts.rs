@@ -353,10 +353,11 @@ impl Foreign {
         let script = format!(
             "#!/bin/sh\n\
              while [ \"${{1#-}}\" != \"$1\" ]; do shift; done\ncase $1 in {}) host={};; *) host={};; esac\nshift\n\
-             exec ip netns exec $host sh -c \"$*\"\n",
+             TMPDIR={}/$host\nmkdir -p $TMPDIR\nexport TMPDIR\nexec ip netns exec $host sh -c \"$*\"\n",
             network.address(0),
             network.name(0),
-            network.name(1)
+            network.name(1),
+            self.scratch.display()
         );
         self.file("rsh", &script, 0o755)
     }
@@ -527,7 +528,7 @@ fn heals(play: Play, network: &Network) -> Outcomes {
 /// A cable is cut for good: the survivors get errors that name the ranks behind it and go on; those ranks are
 /// ended by their agent, which misses the launcher.
 fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
-    let lost_after = Duration::from_secs(3);
+    let lost_after = Duration::from_secs(10);
     let play = Play::of(env::current_exe()?, network, "survive 2", 4, |hosts| hosts.lost_after(lost_after))?;
     let play = play.with(|launcher| launcher.keep_going(true).env("AM_UDP_SILENCE", "1"));
     does_not_heal(play, network)
@@ -592,7 +593,7 @@ mod libfabric {
 
     /// The first host shares no fabric with the other two, of which one is cut off.
     fn cut_link_of_three(network: &Network) -> Outcomes {
-        let lost_after = Duration::from_secs(3);
+        let lost_after = Duration::from_secs(10);
         let play = Play::of(env::current_exe()?, network, "survive 2", 3, |hosts| hosts.lost_after(lost_after))?;
         let play = play.with(|launcher| all_three(launcher.keep_going(true)).env("AM_UDP_SILENCE", "60"));
         let outcome = play.run(|scratch| {
@@ -623,7 +624,7 @@ mod libfabric {
 
     /// Only the launcher, which misses the agent, can tell.
     fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
-        let lost_after = Duration::from_secs(3);
+        let lost_after = Duration::from_secs(10);
         let play = Play::of(env::current_exe()?, network, "survive 2", 4, |hosts| hosts.lost_after(lost_after))?;
         does_not_heal(play.with(|launcher| variables(launcher.keep_going(true))), network)
     }
