@@ -329,10 +329,32 @@ impl Communicator {
         selector: Selector,
     ) -> Option<MessageError> {
         if selector.source == ANY {
-            return self.no_sender_left(endpoint, selector);
+            return self.no_sender_left(endpoint, selector).or_else(|| self.all_starved(endpoint, selector));
         }
         let messages = endpoint.layer_unscheduled::<Messages>().machine.starved(selector.source)?;
         Some(MessageError::Exhausted { rank: Rank(selector.source), tag: AskedTag::of(selector.tag), messages })
+    }
+
+    /// Whether no member may send anything before one of its messages is received; the first such member.
+    fn all_starved<T: Transport, S: HasLayer<Messages>>(
+        &self,
+        endpoint: &mut Endpoint<T, S>,
+        selector: Selector,
+    ) -> Option<MessageError> {
+        let (me, machine) = (endpoint.rank(), &endpoint.layer_unscheduled::<Messages>().machine);
+        let (mut first, tag) = (None, AskedTag::of(selector.tag));
+        for rank in self.shared.team.ranks() {
+            match machine.starved(rank.0) {
+                Some(messages) => {
+                    first.get_or_insert(MessageError::Exhausted { rank: *rank, tag, messages });
+                }
+                // This rank sends nothing while it waits.
+                None if *rank == me && machine.has_heard_all(me.0) => {}
+                None if machine.gone(rank.0).is_some() => {}
+                None => return None,
+            }
+        }
+        first
     }
 
     /// Why nothing can come for a receive from any source, if so.

@@ -75,8 +75,11 @@
 //! A rank keeps at most 4096 messages of a peer that wait for their receives, fewer with little
 //! [`MessageConfig::unexpected`] memory for many ranks. Beyond that the peer waits, also with messages for
 //! receives that are posted. A blocking receive or probe of a message of that peer fails at once then, with
-//! [`MessageError::Exhausted`]; a wait for one of several requests, or for a message of any rank, ends by
-//! [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), with a report that names the peer.
+//! [`MessageError::Exhausted`], and so does one of a message of any rank where this holds of all members that are
+//! left. A wait for one of several requests, all of which are such receives, names the first of them, and waiting
+//! for that fails so. A rank that waits for another one's memory, as when both send to each other without
+//! receiving, ends by [`Endpoint::set_timeout`](am_core::Endpoint::set_timeout), with a report that names the
+//! peer: MPI permits standard sends to wait for their receives.
 //!
 //! # What can go wrong
 //!

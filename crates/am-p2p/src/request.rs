@@ -21,8 +21,8 @@ pub(crate) mod sealed {
     pub trait Sealed {
         /// Whether waiting for it returns at once.
         fn over(&self, messages: &Messages) -> bool;
-        /// Whether any member may send what it waits for, and none has.
-        fn is_open_to_any(&self, messages: &Messages) -> bool;
+        /// Whether it is a receive that has met no message.
+        fn is_unmet(&self, messages: &Messages) -> bool;
         fn layer(&self) -> u64;
         /// Whom it waits for; `None` for any member.
         fn peer(&self) -> Option<am_core::Rank>;
@@ -63,7 +63,7 @@ impl sealed::Sealed for SendRequest {
         self.under_way.as_ref().is_none_or(|(key, _)| messages.machine.is_sent(*key))
     }
 
-    fn is_open_to_any(&self, _: &Messages) -> bool {
+    fn is_unmet(&self, _: &Messages) -> bool {
         false
     }
 
@@ -187,8 +187,8 @@ impl<V> sealed::Sealed for ReceiveRequest<V> {
         self.key.is_none_or(|key| messages.machine.is_received(key))
     }
 
-    fn is_open_to_any(&self, messages: &Messages) -> bool {
-        self.key.is_some_and(|key| messages.machine.is_open_to_any(key))
+    fn is_unmet(&self, messages: &Messages) -> bool {
+        self.key.is_some_and(|key| messages.machine.is_unmet(key))
     }
 
     fn layer(&self) -> u64 {
@@ -398,13 +398,23 @@ pub(crate) fn over<T: Transport, S: HasLayer<Messages>>(
     if request.over(layer) {
         return true;
     }
-    if !look || !request.is_open_to_any(layer) {
+    if !look || request.peer().is_some() || !request.is_unmet(layer) {
         return false;
     }
     request.communicator().is_some_and(|communicator| {
         let any = Selector { context: communicator.shared.context, source: ANY, tag: ANY };
         communicator.no_sender_left(endpoint, any).is_some()
     })
+}
+
+/// Whether a request is a receive whose message cannot come before others are received, so that waiting for it
+/// fails at once.
+fn is_starved<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, request: &dyn Pending) -> bool {
+    let unmet = request.is_unmet(endpoint.layer_unscheduled::<Messages>());
+    let Some(communicator) = request.communicator().filter(|_| unmet) else { return false };
+    let source = request.peer().map_or(ANY, |peer| peer.0);
+    let selector = Selector { context: communicator.shared.context, source, tag: ANY };
+    communicator.cannot_come(endpoint, selector).is_some()
 }
 
 /// Whom requests wait for. Allocates.
@@ -477,6 +487,9 @@ pub fn test_all<T: Transport, S: HasLayer<Messages>>(
 
 /// Waits until waiting returns at once for one of some requests, and says which; `None` of none. Blocks.
 ///
+/// Where each of the requests is a receive whose message cannot come before others are received, it is the first
+/// of them: waiting for it fails with [`MessageError::Exhausted`]. Requests that are only tested stay under way.
+///
 /// # Errors
 /// A request of another endpoint; a time-out.
 pub fn wait_any<T: Transport, S: HasLayer<Messages>>(
@@ -492,7 +505,9 @@ pub fn wait_any<T: Transport, S: HasLayer<Messages>>(
         let now = Some((endpoint.losses(), endpoint.idles()));
         let look = std::mem::replace(&mut known, now) != now;
         let over = (0..requests.len()).find(|index| over(endpoint, requests[*index], look));
-        Ok(over.map(Some))
+        // Nothing that arrives changes this, but for a loss.
+        let stuck = look && over.is_none() && requests.iter().all(|request| is_starved(endpoint, *request));
+        Ok(over.or_else(|| stuck.then_some(0)).map(Some))
     })
 }
 
@@ -504,8 +519,12 @@ pub fn wait_some<T: Transport, S: HasLayer<Messages>>(
     endpoint: &mut Endpoint<T, S>,
     requests: &[&dyn Pending],
 ) -> Result<Vec<usize>, MessageError> {
-    wait_any(endpoint, requests)?;
-    Ok((0..requests.len()).filter(|index| over(endpoint, requests[*index], true)).collect())
+    let first = wait_any(endpoint, requests)?;
+    let mut all: Vec<usize> = (0..requests.len()).filter(|index| over(endpoint, requests[*index], true)).collect();
+    if all.is_empty() {
+        all.extend(first);
+    }
+    Ok(all)
 }
 
 /// Waits until waiting returns at once for all of the requests. Blocks; allocates.

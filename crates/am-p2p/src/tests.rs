@@ -511,12 +511,35 @@ fn exhausted_memory_is_named() {
             let text = error.to_string();
             assert!(text.contains("4 messages of rank 0 wait for receives"), "{text}");
             assert!(text.contains("MessageConfig::unexpected"), "{text}");
+            starved_waits_end(endpoint, &world, &told);
             // One that is received makes room for the one that was waited for, and the last.
             for tag in [0, 0, 0, 0, 0, 1] {
                 world.receive::<_, _, u8>(endpoint, 0, tag).unwrap();
             }
         }
     });
+}
+
+/// Waits for requests, none of which can be over, end like those for one of them; so do those for any source.
+fn starved_waits_end(endpoint: &mut Ranks, world: &Communicator, told: &MessageError) {
+    let one = world.immediate_receive::<_, _, u8>(endpoint, 0, 1, 1).unwrap();
+    let any = world.immediate_receive::<_, _, u8>(endpoint, ANY_SOURCE, 1, 1).unwrap();
+    assert_eq!(wait_any(endpoint, &[&one, &any]).unwrap(), Some(0));
+    assert_eq!(wait_any(endpoint, &[&any, &one]).unwrap(), Some(0));
+    assert_eq!(wait_some(endpoint, &[&one, &any]).unwrap(), [0]);
+    wait_all(endpoint, &[&one, &any]).unwrap();
+    // The program may receive the others, and then these.
+    assert!(!test_all(endpoint, &[&one, &any]).unwrap());
+    // One that can still come, from this rank itself, is waited for.
+    let own = world.immediate_receive::<_, _, u8>(endpoint, 1, 3, 1).unwrap();
+    world.send(endpoint, 1, 3, &[3u8]).unwrap();
+    assert_eq!(wait_any(endpoint, &[&one, &own, &any]).unwrap(), Some(1));
+    assert_eq!(own.wait(endpoint).unwrap().0, [3]);
+    for request in [one, any] {
+        assert_eq!(request.wait(endpoint).unwrap_err(), *told);
+    }
+    assert_eq!(world.probe(endpoint, ANY_SOURCE, 1).unwrap_err(), *told);
+    assert_eq!(world.receive::<_, _, u8>(endpoint, ANY_SOURCE, 1).unwrap_err(), *told);
 }
 
 #[cfg(feature = "serde")]

@@ -87,6 +87,12 @@ impl Machine {
         (peer.gone.is_none() && held >= self.window.messages).then_some(held)
     }
 
+    /// Whether all messages have come that this rank has sent to itself.
+    pub(crate) fn has_heard_all(&self, me: u32) -> bool {
+        let Some(peer) = self.peer_of.get(&me).map(|peer| &self.peers[*peer as usize]) else { return true };
+        peer.sent == peer.received && peer.backlog.is_empty()
+    }
+
     /// Which memory for unexpected messages is used up, here and at peers, in words. Allocates.
     pub(crate) fn exhausted(&self) -> Vec<String> {
         let mut all = Vec::new();

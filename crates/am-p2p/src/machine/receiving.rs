@@ -702,9 +702,9 @@ impl Machine {
         Some((receive.selector, receive.from, met))
     }
 
-    /// Whether a message of any rank may still meet a receive.
-    pub(crate) fn is_open_to_any(&self, key: Key) -> bool {
-        self.waits_for(key).is_some_and(|(selector, _, met)| selector.source == super::ANY && !met)
+    /// Whether a receive has met no message and may still do so.
+    pub(crate) fn is_unmet(&self, key: Key) -> bool {
+        !self.is_received(key) && self.waits_for(key).is_some_and(|(_, _, met)| !met)
     }
 
     /// Copies out the message of a receive that is over and well, if the entry has its bytes; it goes.

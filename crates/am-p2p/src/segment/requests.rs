@@ -38,7 +38,7 @@ impl<A: Send + 'static> sealed::Sealed for SegmentSend<A> {
         self.request.over(messages)
     }
 
-    fn is_open_to_any(&self, _: &Messages) -> bool {
+    fn is_unmet(&self, _: &Messages) -> bool {
         false
     }
 
@@ -121,8 +121,8 @@ impl<A: Send + 'static> sealed::Sealed for SegmentReceive<A> {
         self.key.is_none_or(|key| messages.machine.is_received(key))
     }
 
-    fn is_open_to_any(&self, messages: &Messages) -> bool {
-        self.key.is_some_and(|key| messages.machine.is_open_to_any(key))
+    fn is_unmet(&self, messages: &Messages) -> bool {
+        self.key.is_some_and(|key| messages.machine.is_unmet(key))
     }
 
     fn layer(&self) -> u64 {
