@@ -203,6 +203,11 @@ impl<E> CallError<E> {
         }
     }
 
+    /// The rank whose loss ended the call, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
+    }
+
     /// Whether the method has certainly not run.
     pub fn not_begun(&self) -> bool {
         matches!(

@@ -287,6 +287,11 @@ impl MessageError {
         }
     }
 
+    /// The rank whose loss ended the operation, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
+    }
+
     pub(crate) fn gone(rank: u32, tag: u32, cause: Option<LossCause>) -> Self {
         let (rank, tag) = (Rank(rank), AskedTag::of(tag));
         cause.map_or(Self::Finished { rank, tag }, |cause| Self::Lost { rank, tag, cause })

@@ -167,7 +167,7 @@ fn blames(error: &AggregateError, victim: Rank) -> bool {
     match error.loss() {
         Some((rank, LossCause::Panicked)) => rank == victim,
         Some((rank, cause)) => rank != victim && cause == LossCause::Left,
-        None => error.lost_rank().is_some(),
+        None => matches!(error, AggregateError::Gone { .. }),
     }
 }
 

@@ -13,7 +13,7 @@ use am_core::{Endpoint, PeerStatus, Rank, Span, Transport};
 type Ranks<T> = Endpoint<T, OneSided>;
 
 /// What the network does by itself towards a rank's first endpoint. Nothing where the rank's segment is memory.
-fn capability<T: Transport>(transport: &mut T, to: Rank) -> Capability {
+pub(super) fn capability<T: Transport>(transport: &mut T, to: Rank) -> Capability {
     let (me, shape) = (transport.shape().address(transport.local_peer()).rank, transport.shape());
     if to == me || transport.remote_segment(to).is_some() {
         return Capability::default();
@@ -158,7 +158,7 @@ pub(super) fn target_lost<T: Transport>(world: &World, transport: T) -> Verdict 
     // A loss ends waits as long as it is not acknowledged; that of survivors that have left is none.
     (0..shape.ranks).map(Rank).for_each(|rank| endpoint.acknowledge_loss(rank));
     let gone = |error: &OneSidedError| match error {
-        OneSidedError::Gone { rank } => *rank == victim,
+        OneSidedError::Gone { rank, .. } => *rank == victim,
         error => error.loss().is_some_and(|(rank, _)| rank == victim),
     };
     let fails = |what, outcome: Result<(), OneSidedError>| match outcome {

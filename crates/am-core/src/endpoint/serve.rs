@@ -173,10 +173,16 @@ impl<T: Transport, S> Endpoint<T, S> {
         if !matches!(error, WaitError::Poll(PollError::PeerLost { .. })) {
             return false;
         }
+        self.look_for_last_words();
+        true
+    }
+
+    /// [`Endpoint::serve_last_words`] where a loss is known.
+    #[cold]
+    pub(crate) fn look_for_last_words(&mut self) {
         let (seen, told) = (self.losses_seen, self.told);
         self.look_until_empty();
         (self.losses_seen, self.told) = (seen, told);
-        true
     }
 
     /// Serves what has arrived until a look at every peer finds nothing more, 64 turns of the network at most:
@@ -409,9 +415,11 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.wait_while(Some(deadline), |state, _| !done(state))
     }
 
-    /// Waits until every request that this endpoint sent has been handled at its destination, and no layer has
-    /// work left, serving incoming messages meanwhile. Replies may still be on their way. Blocks; does not
-    /// allocate. A following [`Endpoint::barrier`] tells that the same holds for everyone.
+    /// Waits until every request that this endpoint sent has been handled at its destination, or that is gone, and
+    /// no layer has work left, serving incoming messages meanwhile. Replies have arrived then, but polls may still
+    /// have to serve them: operations of [one-sided access](crate::one_sided) are done at their targets, and may
+    /// count as under way until [`Endpoint::quiet`]. Blocks; does not allocate. A following [`Endpoint::barrier`]
+    /// tells that the same holds for everyone.
     ///
     /// # Errors
     /// As [`Endpoint::wait_until`].

@@ -1,23 +1,19 @@
 //! The operations of an [`Endpoint`].
 
 use super::atomic::{Atomic, AtomicOp, AtomicValue, Number};
-use super::operation::{Operation, Output, Owner, State, Unfinished};
+use super::operation::{Operation, Output, Owner};
 use super::{Failures, OneSided, OneSidedError, PIECE};
-use crate::address::{Address, Peer, Rank};
+use crate::address::{Address, Rank};
 use crate::endpoint::Endpoint;
-use crate::error::{SendError, WaitError};
+use crate::error::SendError;
 use crate::layer::HasLayer;
 use crate::segment::SegmentError;
 use crate::time::Span;
-use crate::transport::{Capability, Category, Landing, Lane, OperationFault, PeerStatus, Ticket, Transport};
-use std::sync::Arc;
+use crate::transport::{Capability, Category, Landing, Lane, Ticket, Transport};
 use std::sync::atomic::{Ordering, fence};
 
 /// The number of an operation that travels as messages, and how sending them went.
 type Begun = (u64, Result<(), SendError>);
-
-/// Steps of a wait between two looks at its target's status.
-const LOOKS: u32 = 64;
 
 /// How long a wait for a signal sleeps at most before it looks again: a peer's store wakes nobody.
 const GLANCE: Span = Span::from_micros(20);
@@ -300,7 +296,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         }
         // What it brings later is let go.
         operations.end(id);
-        waited?.into_error().map_or(Ok(()), Err)
+        self.fail(waited?)
     }
 
     /// Begins to read `len` bytes at a byte offset of a rank's segment; [`Endpoint::wait`] returns them. Allocates
@@ -522,199 +518,5 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         op: AtomicOp<V>,
     ) -> Result<(), OneSidedError> {
         self.atomic_as(rank, offset, op, Owner::Quiet).map(drop)
-    }
-
-    /// Waits until an operation is done, serving incoming messages meanwhile, and returns what it brings.
-    ///
-    /// # Errors
-    /// [`Unfinished`] holds the operation, to be waited for again, and why this wait failed:
-    /// [`OneSidedError::Gone`] if the target is gone, which no other wait will change; an operation of another
-    /// endpoint; what [`Endpoint::wait_until`] fails with.
-    #[inline]
-    pub fn wait<R: Output>(&mut self, mut operation: Operation<R>) -> Result<R, Unfinished<R>> {
-        let id = match &mut operation.state {
-            State::Done { value, bytes } => return Ok(R::take(*value, std::mem::take(bytes))),
-            State::Failed(failures) => {
-                let error = failures.clone().into_error().expect("an operation that failed says how");
-                return Err(Unfinished { error, operation });
-            }
-            State::Pending { dropped, .. }
-                if !Arc::ptr_eq(dropped, &self.layer::<OneSided>().operations.dropped) =>
-            {
-                return Err(Unfinished { error: OneSidedError::Foreign, operation });
-            }
-            State::Pending { id, .. } => *id,
-        };
-        let failed = match self.wait_pending(id) {
-            Ok(failed) => failed,
-            Err(error) => return Err(Unfinished { error: error.into(), operation }),
-        };
-        if !failed.is_empty() {
-            self.leave_rest_to_quiet(id);
-        }
-        let (value, bytes) = self.layer_unscheduled::<OneSided>().operations.end(id);
-        let Some(error) = failed.clone().into_error() else {
-            operation.state = State::Done { value, bytes: Vec::new() };
-            return Ok(R::take(value, bytes));
-        };
-        operation.state = State::Failed(failed);
-        Err(Unfinished { error, operation })
-    }
-
-    /// Waits until an operation is done, or a target is found gone; what has failed until then.
-    fn wait_pending(&mut self, id: u64) -> Result<Failures, WaitError> {
-        let (mut steps, mut losses) = (0u32, self.losses());
-        self.wait_for(|endpoint| {
-            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
-            if operations.is_done(id) {
-                return Ok::<_, WaitError>(Some(operations.failures(id)));
-            }
-            steps = steps.wrapping_add(1);
-            // Asking for a peer's status may cost more than a step.
-            if steps != 1 && !steps.is_multiple_of(LOOKS) && endpoint.losses() == losses {
-                return Ok(None);
-            }
-            losses = endpoint.losses();
-            if endpoint.stranded_by(id).is_none() {
-                return Ok(None);
-            }
-            // What the target sent before it went has arrived.
-            endpoint.poll_until_empty()?;
-            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
-            let mut failed = operations.failures(id);
-            if !operations.is_done(id) {
-                endpoint.add_stranded(id, &mut failed);
-            }
-            Ok(Some(failed))
-        })
-    }
-
-    /// The target of an operation, or one of those of a region, if it is gone.
-    fn stranded_by(&mut self, id: u64) -> Option<Rank> {
-        let gone = |endpoint: &Self, target: Address| endpoint.status(target) != Some(PeerStatus::Active);
-        let (target, region) = self.layer_unscheduled::<OneSided>().operations.target(id)?;
-        if !region {
-            return gone(self, target).then_some(target.rank);
-        }
-        let mut at = 0;
-        while let Some((target, next)) = self.layer::<OneSided>().operations.region_target(id, at) {
-            if gone(self, target) {
-                return Some(target.rank);
-            }
-            at = next;
-        }
-        None
-    }
-
-    /// Counts an operation whose target is gone, or those of a region.
-    fn add_stranded(&self, id: u64, failed: &mut Failures) {
-        let operations = &self.layer::<OneSided>().operations;
-        let gone = |target: Address| self.status(target) != Some(PeerStatus::Active);
-        let Some((target, region)) = operations.target(id) else { return };
-        if !region {
-            if failed.is_empty() {
-                failed.add(target.rank, OperationFault::Gone);
-            }
-            return;
-        }
-        let mut at = 0;
-        while let Some((target, next)) = operations.region_target(id, at) {
-            if gone(target) {
-                failed.add(target.rank, OperationFault::Gone);
-            }
-            at = next;
-        }
-    }
-
-    /// Ends the operations of a region whose targets are gone; the next [`Endpoint::quiet`] waits for the others.
-    fn leave_rest_to_quiet(&mut self, region: u64) {
-        let mut at = 0;
-        while let Some((target, next)) = self.layer_unscheduled::<OneSided>().operations.region_target(region, at)
-        {
-            let gone = self.status(target) != Some(PeerStatus::Active);
-            self.layer_unscheduled::<OneSided>().operations.leave_to_quiet(next - 1, gone);
-            at = next;
-        }
-    }
-
-    /// Serves what has arrived and tells whether [`Endpoint::wait`] returns at once: the operation is done, or its
-    /// target is gone.
-    ///
-    /// # Errors
-    /// What [`Endpoint::poll`] fails with; an operation of another endpoint.
-    pub fn test<R>(&mut self, operation: &Operation<R>) -> Result<bool, OneSidedError> {
-        self.poll().map_err(WaitError::from)?;
-        let State::Pending { id, dropped } = &operation.state else { return Ok(true) };
-        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
-        if !Arc::ptr_eq(dropped, &operations.dropped) {
-            return Err(OneSidedError::Foreign);
-        }
-        Ok(operations.is_done(*id) || self.stranded_by(*id).is_some())
-    }
-
-    /// Opens an access region: the operations of the `nbi` forms that are started before [`Endpoint::end_region`]
-    /// belong to it instead of the next [`Endpoint::quiet`]. Regions do not nest.
-    ///
-    /// # Errors
-    /// [`OneSidedError::RegionOpen`].
-    pub fn begin_region(&mut self) -> Result<(), OneSidedError> {
-        let me = self.address();
-        let opened = self.layer_unscheduled::<OneSided>().operations.open_region(me);
-        opened.ok_or(OneSidedError::RegionOpen)
-    }
-
-    /// Closes the access region. The operation is done when all that were started in the region are, and is waited
-    /// for or tested like any other. A target that is gone fails the wait; the operations on others go on, and the
-    /// next [`Endpoint::quiet`] waits for them.
-    ///
-    /// # Errors
-    /// [`OneSidedError::NoRegion`].
-    pub fn end_region(&mut self) -> Result<Operation<()>, OneSidedError> {
-        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
-        let id = operations.close_region().ok_or(OneSidedError::NoRegion)?;
-        Ok(Operation::pending(id, &operations.dropped))
-    }
-
-    /// Waits until all operations of the `nbi` forms outside access regions are done or have failed, serving
-    /// incoming messages meanwhile. To be called before [`Endpoint::barrier`] where other ranks are to see what
-    /// they did. Allocates only where something failed.
-    ///
-    /// # Errors
-    /// [`OneSidedError::Gone`] names a target that is gone, and [`OneSidedError::Failed`] one that the network
-    /// failed to reach; [`OneSidedError::Several`] names several, with how many operations of each failed. None is
-    /// under way then. What [`Endpoint::wait_until`] fails with; what failed until then, the next call tells.
-    pub fn quiet(&mut self) -> Result<(), OneSidedError> {
-        let (mut steps, mut losses) = (0u32, self.losses());
-        let failed = self.wait_for(|endpoint| {
-            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
-            if operations.is_quiet() {
-                return Ok::<_, WaitError>(Some(operations.take_failed()));
-            }
-            steps = steps.wrapping_add(1);
-            if steps == 1 || steps.is_multiple_of(LOOKS) || endpoint.losses() != losses {
-                losses = endpoint.losses();
-                endpoint.let_stranded_go()?;
-            }
-            let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
-            Ok(operations.is_quiet().then(|| operations.take_failed()))
-        });
-        failed?.into_error().map_or(Ok(()), Err)
-    }
-
-    /// Ends the operations that no handle waits for and whose targets are gone.
-    fn let_stranded_go(&mut self) -> Result<(), WaitError> {
-        let shape = self.shape();
-        let everyone = (0..shape.peers()).map(|peer| shape.address(Peer(peer)));
-        let gone: Vec<Address> = everyone.filter(|peer| self.status(*peer) != Some(PeerStatus::Active)).collect();
-        if gone.is_empty() {
-            return Ok(());
-        }
-        // What the targets sent before they went has arrived.
-        self.poll_until_empty()?;
-        let operations = &mut self.layer_unscheduled::<OneSided>().operations;
-        while let Some(id) = operations.stranded(|target| gone.contains(&target)) {
-            operations.strand(id);
-        }
-        Ok(())
     }
 }

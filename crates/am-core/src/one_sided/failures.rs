@@ -2,7 +2,7 @@
 
 use crate::address::Rank;
 use crate::one_sided::OneSidedError;
-use crate::transport::OperationFault;
+use crate::transport::{LossCause, OperationFault};
 use std::fmt;
 
 /// Operations on the segment of one rank that failed of one cause.
@@ -15,6 +15,8 @@ pub struct Failure {
     pub fault: OperationFault,
     /// How many there were.
     pub operations: u64,
+    /// How the target was lost, where it is gone by a loss.
+    pub loss: Option<LossCause>,
 }
 
 /// Operations that failed, by target and cause, the first that was found to fail first. Never empty in an error.
@@ -24,7 +26,7 @@ pub struct Failures(Vec<Failure>);
 impl Failures {
     /// Counts a failure. Allocates for a target or cause that is new.
     pub(super) fn add(&mut self, rank: Rank, fault: OperationFault) {
-        self.add_all(&[Failure { rank, fault, operations: 1 }]);
+        self.add_all(&[Failure { rank, fault, operations: 1, loss: None }]);
     }
 
     /// Counts failures.
@@ -36,6 +38,18 @@ impl Failures {
                 None => self.0.push(other.clone()),
             }
         }
+    }
+
+    /// Notes how ranks were lost that are gone.
+    pub(super) fn note_causes(&mut self, cause: impl Fn(Rank) -> Option<LossCause>) {
+        for failure in self.0.iter_mut().filter(|failure| failure.fault == OperationFault::Gone) {
+            failure.loss = cause(failure.rank);
+        }
+    }
+
+    /// The first target that was lost, if one was, and how.
+    pub(super) fn loss(&self) -> Option<(Rank, LossCause)> {
+        self.0.iter().find_map(|failure| Some((failure.rank, failure.loss?)))
     }
 
     /// Whether nothing failed.
@@ -62,7 +76,9 @@ impl Failures {
     pub(super) fn into_error(self) -> Option<OneSidedError> {
         match self.0[..] {
             [] => None,
-            [Failure { rank, fault: OperationFault::Gone, .. }] => Some(OneSidedError::Gone { rank }),
+            [Failure { rank, fault: OperationFault::Gone, loss, .. }] => {
+                Some(OneSidedError::Gone { rank, cause: loss })
+            }
             [Failure { rank, fault, .. }] => Some(OneSidedError::Failed { rank, fault }),
             _ => Some(OneSidedError::Several(self)),
         }
@@ -75,7 +91,7 @@ const NAMED: usize = 4;
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} operations failed:", self.operations())?;
-        for (index, Failure { rank, fault, operations }) in self.0.iter().take(NAMED).enumerate() {
+        for (index, Failure { rank, fault, operations, .. }) in self.0.iter().take(NAMED).enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(f, "{comma} {operations} on the segment of rank {rank} ({fault})")?;
         }

@@ -13,6 +13,11 @@
 //! | [`put_nb`](Endpoint::put_nb), [`get_nb`](Endpoint::get_nb), [`atomic_nb`](Endpoint::atomic_nb) | it is under way; an [`Operation`] is waited for or tested |
 //! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these outside access regions |
 //!
+//! An operation whose handle is dropped, as a blocking form's is when its wait fails, goes on by itself, and
+//! [`quiet`](Endpoint::quiet) waits for it, too. When that returns, no operation is under way but those whose
+//! handles are held, even after a loss. [`drain`](Endpoint::drain) tells less: all operations are done at their
+//! targets, and their answers may still have to be served here.
+//!
 //! Between [`begin_region`](Endpoint::begin_region) and [`end_region`](Endpoint::end_region), which yields one
 //! [`Operation`] for all of them, the last forms belong to an access region of their own (GASNet-EX API,
 //! "Non-blocking Implicit Access Regions"), so that several groups can be under way.
@@ -59,6 +64,7 @@ mod failures;
 mod operation;
 mod runs;
 mod vectored;
+mod waiting;
 
 pub use atomic::{Atomic, AtomicCode, AtomicKind, AtomicOp, AtomicValue};
 pub use batch::AtomicBatch;
@@ -112,11 +118,13 @@ pub enum OneSidedError {
         /// The type.
         kind: AtomicKind,
     },
-    /// The target was lost, or left, before it had done the operation.
-    #[error("rank {rank} is gone before it has done the operation")]
+    /// The target was lost, or finished, before it had done the operation.
+    #[error("rank {rank} is gone before it has done the operation{}", .cause.map(|cause| format!(": {cause}")).unwrap_or_default())]
     Gone {
         /// The target.
         rank: Rank,
+        /// How it was lost; `None` if it has finished.
+        cause: Option<LossCause>,
     },
     /// The network did not do the operation, which may be done in part.
     #[error("an operation on the segment of rank {rank} failed: {fault}")]
@@ -193,13 +201,20 @@ pub enum OneSidedError {
 }
 
 impl OneSidedError {
-    /// The rank whose loss made the operation fail and how it was lost, if that is known.
+    /// The rank whose loss made the operation fail and how it was lost, if one did; of several the first.
     pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
+            Self::Gone { rank, cause } => Some((*rank, (*cause)?)),
+            Self::Several(failures) => failures.loss(),
             Self::Send(error) => error.loss(),
             Self::Wait(error) => error.loss(),
             _ => None,
         }
+    }
+
+    /// The rank whose loss made the operation fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
     }
 }
 

@@ -57,8 +57,10 @@ mod values {
 /// An operation under way. [`Endpoint::wait`](crate::Endpoint::wait) yields what it brings,
 /// [`Endpoint::test`](crate::Endpoint::test) tells whether it is done.
 ///
-/// Dropped, the operation goes on by itself, and what it brings is let go.
-#[must_use = "a dropped operation goes on, and nobody learns when it is done"]
+/// Dropped, the operation goes on by itself, and what it brings is let go; [`Endpoint::quiet`] waits for it, too.
+///
+/// [`Endpoint::quiet`]: crate::Endpoint::quiet
+#[must_use = "a dropped operation goes on, and nobody learns how it fared"]
 pub struct Operation<R> {
     pub(super) state: State,
     output: PhantomData<fn() -> R>,
@@ -213,8 +215,9 @@ struct Slot {
 pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Operations that the next `quiet` waits for, and those that failed.
+    /// Operations that the next `quiet` waits for, those whose handle was dropped, and those that failed.
     quiet: u32,
+    let_go: u32,
     failed: Failures,
     /// The access region that is open.
     open: Option<u64>,
@@ -330,7 +333,8 @@ impl Operations {
         match owner {
             Owner::Quiet => self.quiet -= 1,
             Owner::Region(region) => self.leave_region(region),
-            Owner::Handle | Owner::Nobody => {}
+            Owner::Nobody => self.let_go -= 1,
+            Owner::Handle => {}
         }
     }
 
@@ -433,7 +437,9 @@ impl Operations {
         while let Some(id) = self.dropped.pop() {
             let Some(slot) = self.slot(id) else { continue };
             slot.owner = Owner::Nobody;
-            if slot.missing == 0 {
+            let done = slot.missing == 0;
+            self.let_go += 1;
+            if done {
                 self.end(id);
             }
         }
@@ -451,8 +457,9 @@ impl Operations {
     }
 
     /// Whether the next `quiet` has nothing to wait for.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.quiet == 0
+    pub(super) fn is_quiet(&mut self) -> bool {
+        self.take_note();
+        self.quiet == 0 && self.let_go == 0
     }
 
     /// An operation that no handle waits for and whose target is gone.

@@ -4,7 +4,7 @@ use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::one_sided::{AtomicBatch, AtomicCode, AtomicOp, Dimension, OneSided, OneSidedError, Runs};
 use am_core::transport::OperationFault;
 use am_core::{Endpoint, Handlers, LossCause, Rank};
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 
 type Ranks = Endpoint<Loopback, OneSided>;
@@ -60,16 +60,99 @@ fn quiet_tells_of_targets_that_went_before() {
             tell.send(()).unwrap();
             poll_until_gone(&mut endpoint);
             assert!(endpoint.test(&get).unwrap(), "a wait returns at once");
-            let gone = OneSidedError::Gone { rank: Rank(1) };
+            let cause = (!leave).then_some(LossCause::Left);
+            let gone = OneSidedError::Gone { rank: Rank(1), cause };
+            let loss = cause.map(|cause| (Rank(1), cause));
+            assert_eq!((gone.loss(), gone.lost_rank()), (loss, loss.map(|(rank, _)| rank)));
             let unfinished = endpoint.wait(get).unwrap_err();
             assert_eq!(unfinished.error, gone);
             assert!(endpoint.test(&unfinished.operation).unwrap(), "it is over");
             assert_eq!(endpoint.wait(unfinished.operation).unwrap_err().error, gone);
-            assert_eq!(endpoint.quiet(), Err(OneSidedError::Gone { rank: Rank(1) }));
+            assert_eq!(endpoint.quiet(), Err(gone));
             assert_eq!(endpoint.quiet(), Ok(()));
             assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
         });
     }
+}
+
+#[test]
+fn quiet_ends_what_was_let_go() {
+    for served in [false, true] {
+        let serves = move |mut endpoint: Ranks| {
+            while served && endpoint.status(Rank(0)) == Some(am_core::PeerStatus::Active) {
+                // The loss of rank 0 is the end.
+                let _ = endpoint.poll();
+                thread::yield_now();
+            }
+        };
+        with_a_target_that_goes(serves, |mut endpoint, tell| {
+            endpoint.acknowledge_loss(Rank(1));
+            drop(endpoint.get_nb(Rank(1), 0, 64).unwrap());
+            endpoint.begin_region().unwrap();
+            endpoint.put_nbi(Rank(1), 0, &[1; 100]).unwrap();
+            drop(endpoint.end_region().unwrap());
+            tell.send(()).unwrap();
+            if served {
+                // It waits for the answers, whose handling nobody else waits for.
+                endpoint.drain().unwrap();
+            } else {
+                poll_until_gone(&mut endpoint);
+                assert_eq!(endpoint.layer::<OneSided>().under_way(), 2);
+            }
+            assert_eq!(endpoint.quiet(), Ok(()), "nobody is told how they fared");
+            assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        });
+    }
+}
+
+/// Rank 1 is lost while operations on rank 2 are under way.
+#[test]
+fn operations_settle_after_the_loss_of_others() {
+    let mut ranks = network(3, CONFIG).into_iter();
+    let [zero, one, two] = std::array::from_fn(|_| ranks.next().unwrap());
+    let (serve, told_to_serve) = mpsc::channel::<()>();
+    let attached = &Barrier::new(3);
+    thread::scope(move |scope| {
+        // Dropped with this closure if it fails, so that rank 2 ends.
+        let serve = serve;
+        scope.spawn(move || {
+            let endpoint = attach(one);
+            attached.wait();
+            drop(endpoint);
+        });
+        scope.spawn(move || {
+            let mut endpoint = attach(two);
+            attached.wait();
+            told_to_serve.recv().unwrap_err();
+            while endpoint.status(Rank(0)) == Some(am_core::PeerStatus::Active) {
+                // The losses of both are told by one of these.
+                let _ = endpoint.poll();
+                thread::yield_now();
+            }
+        });
+        let mut endpoint = attach(zero);
+        attached.wait();
+        let (first, second) =
+            (endpoint.get_nb(Rank(2), 0, 8).unwrap(), endpoint.put_nb(Rank(2), 0, &[7]).unwrap());
+        let on_the_lost = endpoint.put_nb(Rank(1), 0, &[7]);
+        poll_until_gone(&mut endpoint);
+        let unfinished = endpoint.wait(first).unwrap_err();
+        assert_eq!(unfinished.error.lost_rank(), Some(Rank(1)));
+        endpoint.set_timeout(am_core::Span::from_millis(1));
+        let unfinished = endpoint.settle(unfinished.operation).unwrap_err();
+        assert!(matches!(unfinished.error, OneSidedError::Wait(am_core::WaitError::TimedOut(_))), "{unfinished}");
+        endpoint.set_timeout(None);
+        drop(serve);
+        assert_eq!(endpoint.settle(unfinished.operation).unwrap().len(), 8);
+        endpoint.settle(second).unwrap();
+        if let Ok(put) = on_the_lost {
+            let gone = OneSidedError::Gone { rank: Rank(1), cause: Some(LossCause::Left) };
+            assert_eq!(endpoint.settle(put).map_err(OneSidedError::from), Err(gone));
+        }
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        // The loss is no less untold than before.
+        assert_eq!(endpoint.wait_until(|_| false).unwrap_err().lost_rank(), Some(Rank(1)));
+    });
 }
 
 #[test]
@@ -246,7 +329,7 @@ fn a_region_tells_of_targets_that_went() {
                 endpoint.put_nbi(Rank(1), 200, &[1; 4]).unwrap();
                 tell.send(()).unwrap();
                 poll_until_gone(&mut endpoint);
-                let gone = Err(OneSidedError::Gone { rank: Rank(1) });
+                let gone = Err(OneSidedError::Gone { rank: Rank(1), cause: None });
                 if quiet_first {
                     // It ends the region's operation, too, and leaves it to the region to tell.
                     assert_eq!(endpoint.quiet(), gone);
@@ -471,7 +554,7 @@ fn quiet_waits_for_the_rest_of_a_region() {
         drop(go);
         poll_until_gone(&mut endpoint);
         let waited = endpoint.wait(region).map_err(OneSidedError::from);
-        assert_eq!(waited, Err(OneSidedError::Gone { rank: Rank(1) }));
+        assert_eq!(waited, Err(OneSidedError::Gone { rank: Rank(1), cause: None }));
         endpoint.set_timeout(am_core::Span::from_millis(1));
         assert_eq!(endpoint.layer::<OneSided>().under_way(), 2);
         let quiet = endpoint.quiet();

@@ -387,7 +387,7 @@ impl Channel {
         }
         let item_buffer = &mut self.item_buffers[index as usize];
         if item_buffer.gone {
-            return Err(AggregateError::Gone { rank: Rank(item_buffer.target) });
+            return Err(AggregateError::Gone { rank: Rank(item_buffer.target), cause: None });
         }
         if !item_buffer.is_full() && self.held < self.bound {
             return Ok(true);

@@ -208,11 +208,13 @@ pub enum AggregateError {
     /// The rank has said done, and not all have yet: `done` has failed before, and can be called again.
     #[error("this rank has said done, and has not learned that all have")]
     SaidDone,
-    /// A rank that is needed has left or was lost.
-    #[error("rank {rank} is gone")]
+    /// A rank that is needed has finished or was lost.
+    #[error("rank {rank} is gone{}", .cause.map(|cause| format!(": {cause}")).unwrap_or_default())]
     Gone {
         /// The rank.
         rank: Rank,
+        /// How it was lost; `None` if it has finished, or only others know.
+        cause: Option<LossCause>,
     },
     /// Items in a message of the rank were refused, here or elsewhere, since no correct rank sends such a message:
     /// not all items can be handled, and the aggregator never ends again. The rank that refused them has learned
@@ -228,21 +230,18 @@ pub enum AggregateError {
 }
 
 impl AggregateError {
-    /// The rank that is lost or has left, if that is what failed.
-    pub fn lost_rank(&self) -> Option<Rank> {
+    /// The rank whose loss made the operation fail and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
-            Self::Gone { rank } => Some(*rank),
-            Self::Wait(error) => error.loss().map(|(rank, _)| rank),
+            Self::Gone { rank, cause } => Some((*rank, (*cause)?)),
+            Self::Wait(error) => error.loss(),
             _ => None,
         }
     }
 
-    /// The rank whose loss made the operation fail and how it was lost, if that is known.
-    pub fn loss(&self) -> Option<(Rank, LossCause)> {
-        match self {
-            Self::Wait(error) => error.loss(),
-            _ => None,
-        }
+    /// The rank whose loss made the operation fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
     }
 }
 

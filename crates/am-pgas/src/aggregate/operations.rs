@@ -158,6 +158,15 @@ fn make_room<C: Transport, S: HasLayer<Aggregation>, T>(
     waiting.endpoint.wait_for(|endpoint| Ok(quietly(endpoint, aggregator)?.press(to)?.then_some(())))
 }
 
+/// What a rank that is gone makes an operation fail with.
+fn gone<C: Transport, S>(endpoint: &Endpoint<C, S>, rank: Rank) -> AggregateError {
+    let cause = match endpoint.status(rank) {
+        Some(PeerStatus::Lost(cause)) => Some(cause),
+        _ => None,
+    };
+    AggregateError::Gone { rank, cause }
+}
+
 /// A push that waits for room, until it ends or unwinds.
 struct Pushing<'a, C: Transport, S: HasLayer<Aggregation>, T> {
     endpoint: &'a mut Endpoint<C, S>,
@@ -180,7 +189,10 @@ fn push_slowly<C: Transport, S: HasLayer<Aggregation>, T: Element>(
     item: T,
 ) -> Result<(), AggregateError> {
     loop {
-        make_room(endpoint, aggregator, to)?;
+        make_room(endpoint, aggregator, to).map_err(|error| match error {
+            AggregateError::Gone { rank, .. } => gone(endpoint, rank),
+            error => error,
+        })?;
         if quietly(endpoint, aggregator)?.put(to.0, item.as_bytes()) {
             break;
         }
@@ -211,13 +223,13 @@ fn missing<C: Transport, S: HasLayer<Aggregation>, T>(
     }
     let channel = endpoint.layer::<Aggregation>().channels.get(aggregator.index as usize)?;
     match channel.agreement.broken() {
-        Some(Broken::Gone(rank)) => return Some(AggregateError::Gone { rank }),
+        Some(Broken::Gone(rank)) => return Some(gone(endpoint, rank)),
         Some(Broken::Refused(rank)) => return Some(AggregateError::Refused { rank }),
         None => {}
     }
     let number = endpoint.address().endpoint;
-    let gone = |rank: &Rank| endpoint.status(Address::new(*rank, number)) != Some(PeerStatus::Active);
-    channel.agreement.neighbours().find(gone).map(|rank| AggregateError::Gone { rank })
+    let left = |rank: &Rank| endpoint.status(Address::new(*rank, number)) != Some(PeerStatus::Active);
+    channel.agreement.neighbours().find(left).map(|rank| gone(endpoint, rank))
 }
 
 /// Looks for a rank without which an aggregator cannot get over; whether it is over all the same.
@@ -235,7 +247,7 @@ fn look_for_missing<C: Transport, S: HasLayer<Aggregation>, T>(
     if channel.take_end() {
         return Ok(true);
     }
-    if let (AggregateError::Gone { rank }, None) = (&missing, channel.agreement.broken()) {
+    if let (AggregateError::Gone { rank, .. }, None) = (&missing, channel.agreement.broken()) {
         // Ranks that are no neighbours of that one learn it from here.
         work(endpoint, aggregator)?.agreement.break_off(Broken::Gone(*rank));
         endpoint.poll_until_empty()?;

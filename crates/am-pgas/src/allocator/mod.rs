@@ -203,6 +203,21 @@ pub enum AllocationError {
     Wait(#[from] WaitError),
 }
 
+impl AllocationError {
+    /// The rank whose loss made the operation fail and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Wait(error) => error.loss(),
+            _ => None,
+        }
+    }
+
+    /// The rank whose loss made the operation fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
+    }
+}
+
 /// A collective call did not free an array. It holds the array, which is still taken on this rank; after
 /// [`AllocationError::Wait`] others may have freed theirs. Becomes its error by `?`.
 pub struct FreeError<A> {

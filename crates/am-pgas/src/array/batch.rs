@@ -4,10 +4,12 @@
 //! sorted by owner, as many at a time as keep the messages of all ranks full, and the next of these are sent
 //! before the last are waited for.
 
-use super::{ArrayError, GlobalArray};
+use super::{ArrayError, GlobalArray, pending};
 use crate::pointer::Element;
 use am_core::one_sided::atomic::Number;
-use am_core::one_sided::{Atomic, AtomicBatch, AtomicCode, AtomicValue, OneSided, OneSidedError, Operation, Runs};
+use am_core::one_sided::{
+    Atomic, AtomicBatch, AtomicCode, AtomicValue, OneSided, OneSidedError, Operation, Output, Runs,
+};
 use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Segment, Transport};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +82,16 @@ impl<V: Element> Values<'_, V> {
                 buffer
             }
         }
+    }
+}
+
+/// An operation that has been started, and what its end has to know.
+type Started<R, K> = Result<(Operation<R>, K), OneSidedError>;
+
+/// Puts what an operation has brought where it belongs.
+fn scatter<V>(out: &mut [V], first: usize, order: &[u32], values: Vec<V>) {
+    for (index, value) in order.iter().zip(values) {
+        out[first + *index as usize] = value;
     }
 }
 
@@ -204,13 +216,14 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
     }
 
     /// Calls `start` for the elements of each rank, as many as go together, with the number of the first of all of
-    /// them; then `end` with what that returned. What was started is ended after the next was started.
-    fn by_rank<T: Transport, S: HasLayer<OneSided>, P>(
+    /// them; then `end` with what the operation brings and what else that returned. What was started is ended
+    /// after the next was started, or nothing more could be.
+    fn by_rank<T: Transport, S: HasLayer<OneSided>, R: Output, K>(
         &self,
         endpoint: &mut Endpoint<T, S>,
         indices: &[u64],
-        mut start: impl FnMut(&mut Endpoint<T, S>, Rank, &[u32], &[u32], usize) -> Result<P, OneSidedError>,
-        mut end: impl FnMut(&mut Endpoint<T, S>, P) -> Result<(), OneSidedError>,
+        mut start: impl FnMut(&mut Endpoint<T, S>, Rank, &[u32], &[u32], usize) -> Started<R, K>,
+        mut end: impl FnMut(R, K),
     ) -> Result<(), ArrayError> {
         let elements = self.distribution.capacity();
         if u32::try_from(elements).is_err() {
@@ -220,6 +233,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         let at_once = AT_ONCE.max(ranks * AT_ONCE_EACH);
         let mut sorted = Sorted::default();
         let (mut before, mut now) = (Vec::new(), Vec::new());
+        let mut end = |_: &_, brought, known| end(brought, known);
         for (round, indices) in indices.chunks(at_once).enumerate() {
             let places = indices.iter().map(|number| {
                 let place = self.distribution.place_of_number(*number);
@@ -227,17 +241,21 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             });
             sorted.sort(ranks, places);
             for (rank, order, offsets) in sorted.ranks() {
-                now.push(start(endpoint, rank, order, offsets, round * at_once)?);
+                match start(endpoint, rank, order, offsets, round * at_once) {
+                    Ok(started) => now.push(started),
+                    Err(error) => {
+                        let all = before.into_iter().chain(now);
+                        return Ok(pending::finish(endpoint, all, Err(error), end)?);
+                    }
+                }
+            }
+            let waited = pending::finish(endpoint, before.drain(..), Ok(()), &mut end);
+            if waited.is_err() {
+                return Ok(pending::finish(endpoint, now, waited, end)?);
             }
             std::mem::swap(&mut before, &mut now);
-            for started in now.drain(..) {
-                end(endpoint, started)?;
-            }
         }
-        for started in before {
-            end(endpoint, started)?;
-        }
-        Ok(())
+        Ok(pending::finish(endpoint, before, Ok(()), end)?)
     }
 
     fn runs_of<'r>(&self, offsets: &'r [u32]) -> Runs<'r> {
@@ -272,20 +290,14 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         if self.directly(endpoint, indices, read)? {
             return Ok(());
         }
-        type Loading<V> = (Operation<Vec<V>>, Vec<u32>, usize);
         self.by_rank(
             endpoint,
             indices,
-            |endpoint, rank, order, offsets, first| -> Result<Loading<V>, OneSidedError> {
+            |endpoint, rank, order, offsets, first| {
                 let get = endpoint.get_runs_nb(rank, &self.runs_of(offsets))?;
-                Ok((get.of(), order.to_vec(), first))
+                Ok((get.of(), (order.to_vec(), first)))
             },
-            |endpoint, (get, order, first)| {
-                for (index, value) in order.iter().zip(endpoint.wait(get)?) {
-                    out[first + *index as usize] = value;
-                }
-                Ok(())
-            },
+            |values: Vec<V>, (order, first)| scatter(out, first, &order, values),
         )
     }
 
@@ -327,9 +339,10 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
             |endpoint, rank, order, offsets, first| {
                 packed.clear();
                 packed.extend(order.iter().map(|index| values.at(first + *index as usize)));
-                endpoint.put_runs_nb(rank, &self.runs_of(offsets), packed.as_slice().as_bytes())
+                let bytes = packed.as_slice().as_bytes();
+                Ok((endpoint.put_runs_nb(rank, &self.runs_of(offsets), bytes)?, ()))
             },
-            |endpoint, started| Ok(endpoint.wait(started)?),
+            |(), ()| (),
         )
     }
 }
@@ -426,9 +439,9 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
             |endpoint, rank, order, offsets, first| {
                 let operands = values.sorted(order, first, &mut buffer);
                 let batch = AtomicBatch { code, operands, expected: &[] };
-                endpoint.updates_nb(rank, self.memory.offset(), offsets, &batch)
+                Ok((endpoint.updates_nb(rank, self.memory.offset(), offsets, &batch)?, ()))
             },
-            |endpoint, started| Ok(endpoint.wait(started)?),
+            |(), ()| (),
         )
     }
 
@@ -497,11 +510,10 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
             return Ok(());
         }
         let (mut operands, mut compared) = (Vec::new(), Vec::new());
-        type Fetching<V> = (Operation<Vec<V>>, Vec<u32>, usize);
         self.by_rank(
             endpoint,
             indices,
-            |endpoint, rank, order, offsets, first| -> Result<Fetching<V>, OneSidedError> {
+            |endpoint, rank, order, offsets, first| {
                 let operands = match code {
                     AtomicCode::Get => &[],
                     _ => values.sorted(order, first, &mut operands),
@@ -512,14 +524,9 @@ impl<V: Element + AtomicValue + Number, const D: usize> GlobalArray<V, D> {
                 };
                 let batch = AtomicBatch { code, operands, expected };
                 let fetch = endpoint.atomics_nb(rank, self.memory.offset(), offsets, &batch)?;
-                Ok((fetch.of(), order.to_vec(), first))
+                Ok((fetch.of(), (order.to_vec(), first)))
             },
-            |endpoint, (fetch, order, first)| {
-                for (index, value) in order.iter().zip(endpoint.wait(fetch)?) {
-                    out[first + *index as usize] = value;
-                }
-                Ok(())
-            },
+            |values: Vec<V>, (order, first)| scatter(out, first, &order, values),
         )
     }
 }

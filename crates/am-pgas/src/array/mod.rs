@@ -12,7 +12,8 @@
 //! # Losses
 //!
 //! Where the memory of a lost rank is seen, it stays, and operations and batches on its elements end well, as puts
-//! do. Over messages they fail, and [`ArrayError::lost_rank`] names the rank; a batch may be done in part then.
+//! do. Over messages they fail, and [`ArrayError::lost_rank`] names the rank. A batch, range or section may be
+//! done in part then, and nothing of it is under way any more, unless the endpoint's time-out ran out.
 //!
 //! # Example
 //!
@@ -52,7 +53,10 @@ mod batch;
 pub mod distribution;
 mod divisor;
 mod halo;
+#[cfg(test)]
+mod loss_tests;
 mod owned;
+mod pending;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -135,21 +139,19 @@ pub enum ArrayError {
 }
 
 impl ArrayError {
-    /// The rank whose loss made the operation fail and how it was lost, if that is known.
+    /// The rank whose loss made the operation fail and how it was lost, if one did.
     pub fn loss(&self) -> Option<(Rank, LossCause)> {
         match self {
+            Self::Allocation(error) => error.loss(),
             Self::Access(error) => error.loss(),
             Self::Wait(error) => error.loss(),
             _ => None,
         }
     }
 
-    /// The rank that was gone before it had done its part, or whose loss made the operation fail otherwise.
+    /// The rank whose loss made the operation fail, if one did.
     pub fn lost_rank(&self) -> Option<Rank> {
-        match self {
-            Self::Access(OneSidedError::Gone { rank }) => Some(*rank),
-            other => other.loss().map(|(rank, _)| rank),
-        }
+        self.loss().map(|(rank, _)| rank)
     }
 }
 

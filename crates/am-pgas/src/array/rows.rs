@@ -1,7 +1,7 @@
 //! Sections of global arrays: rows of elements that lie together on a rank, which go together to it.
 
 use super::distribution::{ElementLocation, Section};
-use super::{ArrayError, GlobalArray};
+use super::{ArrayError, GlobalArray, pending};
 use crate::local::LocalSlice;
 use crate::pointer::Element;
 use am_core::one_sided::{OneSided, Operation, Runs};
@@ -100,7 +100,8 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         rows: &mut [Row],
         mut sink: impl FnMut(&Endpoint<T, S>, u64, &[V]),
     ) -> Result<(), ArrayError> {
-        let mut pending: Vec<(Operation<Vec<V>>, &[Row])> = Vec::new();
+        let mut begun: Vec<(Operation<Vec<V>>, &[Row])> = Vec::new();
+        let mut outcome = Ok(());
         let mut row_buffer: Vec<V> = Vec::new();
         for rows in group(rows) {
             let rank = rows[0].place.rank;
@@ -113,16 +114,20 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
                 }
                 continue;
             }
-            let get = self.runs(rows, |runs| endpoint.get_runs_nb(rank, runs))?;
-            pending.push((get.of(), rows));
+            match self.runs(rows, |runs| endpoint.get_runs_nb(rank, runs)) {
+                Ok(get) => begun.push((get.of(), rows)),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
         }
-        for (get, rows) in pending {
-            let values = endpoint.wait(get)?;
+        let sink = |endpoint: &Endpoint<T, S>, values: Vec<V>, rows: &[Row]| {
             for (row, values) in rows.iter().zip(values.chunks_exact(rows[0].len as usize)) {
                 sink(endpoint, row.at, values);
             }
-        }
-        Ok(())
+        };
+        Ok(pending::finish(endpoint, begun, outcome, sink)?)
     }
 
     /// Reads the elements of a section, in row-major order: a range of an array of one dimension, a box of others.
@@ -169,19 +174,26 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         let write = |memory: &LocalSlice<'_, V, T::Memory>, row: Row| memory.write(row.place.offset, of(&row));
         let mut packed = Vec::new();
         self.rows(endpoint, section, write, |endpoint, rows| {
-            let mut pending = Vec::new();
+            let (mut begun, mut outcome) = (Vec::new(), Ok(()));
             for rows in group(rows) {
                 let rank: Rank = rows[0].place.rank;
-                if let [row] = rows {
-                    pending.push(endpoint.put_nb(rank, self.byte_offset(row.place), of(row).as_bytes())?);
-                    continue;
+                let put = if let [row] = rows {
+                    endpoint.put_nb(rank, self.byte_offset(row.place), of(row).as_bytes())
+                } else {
+                    packed.clear();
+                    rows.iter().for_each(|row| packed.extend_from_slice(of(row)));
+                    let bytes = packed.as_slice().as_bytes();
+                    self.runs(rows, |runs| endpoint.put_runs_nb(rank, runs, bytes))
+                };
+                match put {
+                    Ok(put) => begun.push((put, ())),
+                    Err(error) => {
+                        outcome = Err(error);
+                        break;
+                    }
                 }
-                packed.clear();
-                rows.iter().for_each(|row| packed.extend_from_slice(of(row)));
-                let bytes = packed.as_slice().as_bytes();
-                pending.push(self.runs(rows, |runs| endpoint.put_runs_nb(rank, runs, bytes))?);
             }
-            pending.into_iter().try_for_each(|put| Ok(endpoint.wait(put)?))
+            Ok(pending::finish(endpoint, begun, outcome, |_, (), ()| ())?)
         })
     }
 }

@@ -423,11 +423,20 @@ fn wrong_indices_are_told() {
 #[test]
 fn errors_name_the_lost_rank() {
     let (rank, cause) = (Rank(2), am_core::LossCause::Left);
-    let gone = ArrayError::from(OneSidedError::Gone { rank });
-    assert_eq!((gone.loss(), gone.lost_rank()), (None, Some(rank)));
-    let wait = am_core::WaitError::from(am_core::PollError::PeerLost { rank, cause });
-    for error in [ArrayError::from(wait.clone()), ArrayError::from(OneSidedError::from(wait))] {
-        assert_eq!((error.loss(), error.lost_rank()), (Some((rank, cause)), Some(rank)));
+    let finished = ArrayError::from(OneSidedError::Gone { rank, cause: None });
+    for other in [finished, ArrayError::Foreign] {
+        assert_eq!((other.loss(), other.lost_rank()), (None, None));
     }
-    assert_eq!(ArrayError::Foreign.lost_rank(), None);
+    let wait = am_core::WaitError::from(am_core::PollError::PeerLost { rank, cause });
+    let gone = OneSidedError::Gone { rank, cause: Some(cause) };
+    for error in [
+        ArrayError::from(wait.clone()),
+        ArrayError::from(OneSidedError::from(wait.clone())),
+        ArrayError::from(AllocationError::from(wait)),
+        ArrayError::from(gone),
+    ] {
+        assert_eq!((error.loss(), error.lost_rank()), (Some((rank, cause)), Some(rank)));
+        let atomic = crate::memory::AtomicError::from(error);
+        assert_eq!((atomic.loss(), atomic.lost_rank()), (Some((rank, cause)), Some(rank)));
+    }
 }

@@ -287,6 +287,11 @@ impl CollectiveError {
             _ => None,
         }
     }
+
+    /// The rank whose loss made the operation fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
+    }
 }
 
 /// Why a team fails, as it is told among its members.

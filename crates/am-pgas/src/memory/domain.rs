@@ -6,7 +6,7 @@ use am_core::one_sided::atomic::Number;
 use am_core::one_sided::{
     Atomic, AtomicBatch, AtomicCode, AtomicKind, AtomicOp, AtomicValue, OneSided, OneSidedError, Operation, Output,
 };
-use am_core::{Endpoint, HasLayer, Transport};
+use am_core::{Endpoint, HasLayer, LossCause, Rank, Transport};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::BitOr;
@@ -85,6 +85,22 @@ pub enum AtomicError {
     /// A batch failed.
     #[error(transparent)]
     Batch(#[from] ArrayError),
+}
+
+impl AtomicError {
+    /// The rank whose loss made the operation fail and how it was lost, if one did.
+    pub fn loss(&self) -> Option<(Rank, LossCause)> {
+        match self {
+            Self::Access(error) => error.loss(),
+            Self::Batch(error) => error.loss(),
+            _ => None,
+        }
+    }
+
+    /// The rank whose loss made the operation fail, if one did.
+    pub fn lost_rank(&self) -> Option<Rank> {
+        self.loss().map(|(rank, _)| rank)
+    }
 }
 
 /// A type and the set of atomic operations that a program uses on some values of it (GASNet-EX API, "Remote

@@ -52,7 +52,7 @@ fn pushing_to_a_lost_rank_fails() {
         assert!(endpoint.wait_until(|_| false).is_err());
         endpoint.acknowledge_loss(Rank(1));
         let error = (0..100).find_map(|item| endpoint.push(aggregator, Rank(1), item).err());
-        assert_eq!(error, Some(AggregateError::Gone { rank: Rank(1) }));
+        assert_eq!(error, Some(AggregateError::Gone { rank: Rank(1), cause: Some(LossCause::Left) }));
         endpoint.push(aggregator, Rank(0), 1).unwrap();
         endpoint.drain().unwrap();
         assert_eq!(endpoint.usage(aggregator).unwrap().discarded, 8);
@@ -139,7 +139,7 @@ fn a_full_window_ends_with_its_rank() {
         assert_eq!(endpoint.usage(ask).unwrap().messages, 1);
         filled.wait();
         left.wait();
-        let gone = AggregateError::Gone { rank: Rank(1) };
+        let gone = AggregateError::Gone { rank: Rank(1), cause: None };
         assert_eq!(endpoint.push(ask, Rank(1), 3), Err(gone));
         endpoint.drain().unwrap();
         let held = endpoint.usage(ask).unwrap();
@@ -220,7 +220,7 @@ fn every_rank_learns_that_one_left_before_the_end() {
         // Only rank 2 is a neighbour of rank 3 in the tree.
         let ended = endpoint.done(aggregator);
         together.wait();
-        assert_eq!(ended, Err(AggregateError::Gone { rank: Rank(3) }));
+        assert_eq!(ended, Err(AggregateError::Gone { rank: Rank(3), cause: None }));
         endpoint.leave();
     });
 }

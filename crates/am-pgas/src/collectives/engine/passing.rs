@@ -335,13 +335,13 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectives::call;
     use crate::collectives::engine::context::Members;
-    use crate::collectives::engine::direct::Way;
+    use crate::collectives::engine::direct::{Way, schedule};
     use crate::collectives::engine::lines::Auxiliary;
+    use crate::collectives::{Collectives, call};
     use am_core::loopback::segment;
     use am_core::transport::LentFault;
-    use am_core::{Address, Arguments, Rank, Request, SendError};
+    use am_core::{Address, Arguments, Handlers, Rank, Request, SendError};
     use std::sync::Arc;
 
     const SIZE: usize = 4;
@@ -407,5 +407,35 @@ mod tests {
         // For its own block, though the same part fails; then for the first part and those behind it.
         assert_eq!(woken_before_failing(1), [0, 1, 1, 1]);
         assert_eq!(woken_before_failing(3), [0, 2, 2, 2]);
+    }
+
+    /// Member 0 comes to an operation of which member `odd` has called another, after the others, who sleep until
+    /// it has come.
+    #[test]
+    fn operations_that_fail_wake_the_others() {
+        for odd in 1..SIZE {
+            let memory = [(); SIZE].map(|()| segment(1 << 20).erase());
+            let offer = Auxiliary::default().offer(1 << 20);
+            let open = |me| Lines::open(0, me, &[offer; SIZE], |member| Some(memory[member].clone())).unwrap();
+            let allgather = call::<u64>(Operation::Allgather, 1, None);
+            let mut handlers = Handlers::<Collectives>::new();
+            let mut engine = *Collectives::register(&mut handlers).unwrap().engine.unwrap();
+            let members = Arc::new(Members::new(0, 0, (0..SIZE as u32).map(Rank).collect(), 0, 0));
+            engine.open(&members, None);
+            engine.contexts[0].lines = Some(open(0));
+            for member in 1..SIZE {
+                let other = call::<u64>(Operation::Allreduce, 1, None);
+                open(member).publish(0, if member == odd { other } else { allgather }, &[member as u8; 8]);
+            }
+            let schedule = Arc::new(schedule(allgather, 0, SIZE));
+            engine.begin(&members, allgather, (schedule, Some(Way::Lines)), None, None, |_| ()).unwrap();
+            let mut bells = Bells::default();
+            engine.advance_direct(&mut bells);
+            let failed = engine.failure(0);
+            let other = Rank(odd as u32);
+            assert!(matches!(failed, Some(Failure::Mismatch { second, .. }) if second == other), "{failed:?}");
+            assert!(open(1).has_come(0, 0), "what member 0 called is there to see");
+            assert_eq!(bells.0, [0, 1, 1, 1], "member {odd} differs");
+        }
     }
 }

@@ -1,0 +1,98 @@
+//! Operations on arrays of which a rank in the middle is lost.
+
+use super::distribution::{Distribution, Layout};
+use super::{ArrayError, GlobalArray};
+use crate::Pgas;
+use crate::on_ranks::Ranks;
+use am_core::loopback::{LoopbackConfig, network};
+use am_core::one_sided::{AtomicCode, OneSided};
+use am_core::{Endpoint, Handlers, PeerStatus, Rank, Span};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+const RANKS: u32 = 5;
+const VICTIM: Rank = Rank(2);
+const ELEMENTS: u64 = 300;
+
+type Call = fn(&GlobalArray<u64>, &mut Ranks, &[u64], &mut [u64]) -> Result<(), ArrayError>;
+
+const CALLS: [(&str, Call); 9] = [
+    ("add", |array, endpoint, all, _| array.batch_add(endpoint, all, 1u64)),
+    ("update", |array, endpoint, all, out| array.batch_update(endpoint, all, AtomicCode::Max, &*out)),
+    ("load", |array, endpoint, all, out| array.batch_load(endpoint, all, out)),
+    ("store", |array, endpoint, all, out| array.batch_store(endpoint, all, &*out)),
+    ("fetch", |array, endpoint, all, out| array.batch_fetch(endpoint, all, AtomicCode::Add, 1u64, out)),
+    ("get", |array, endpoint, all, out| array.batch_fetch(endpoint, all, AtomicCode::Get, 0u64, out)),
+    ("compare", |array, endpoint, all, out| array.batch_compare_exchange(endpoint, all, 7u64, 8u64, out)),
+    ("read a range", |array, endpoint, _, out| array.get_range(endpoint, 0..ELEMENTS, out)),
+    ("write a range", |array, endpoint, _, out| array.put_range(endpoint, 0..ELEMENTS, out)),
+];
+
+/// Serves the others until all survivors are here.
+fn together(endpoint: &mut Ranks, arrived: &AtomicU32, times: u32) {
+    arrived.fetch_add(1, Ordering::SeqCst);
+    while arrived.load(Ordering::SeqCst) < times * (RANKS - 1) {
+        // The loss is told by one of these.
+        let _ = endpoint.poll();
+        thread::yield_now();
+    }
+}
+
+/// Each call fails and names the rank; nothing that it began at others is under way any more.
+fn calls_fail(endpoint: &mut Ranks, array: &GlobalArray<u64>, when: &str) {
+    let all: Vec<u64> = (0..ELEMENTS).collect();
+    for (name, call) in CALLS {
+        let mut out = vec![1; ELEMENTS as usize];
+        let error = call(array, endpoint, &all, &mut out).expect_err(name);
+        assert_eq!(error.lost_rank(), Some(VICTIM), "{name}, {when}: {error}");
+        assert_eq!(endpoint.layer::<OneSided>().under_way(), 0, "{name}, {when}");
+    }
+}
+
+#[test]
+fn nothing_stays_under_way_after_a_loss() {
+    for layout in [Layout::Block, Layout::Cyclic] {
+        for medium in [100, 8192] {
+            let config = LoopbackConfig::default().direct(false).medium(medium);
+            let (ready, lost, arrived) = (Barrier::new(RANKS as usize), Barrier::new(4), AtomicU32::new(0));
+            thread::scope(|scope| {
+                for transport in network(RANKS, config) {
+                    let (ready, lost, arrived) = (&ready, &lost, &arrived);
+                    scope.spawn(move || {
+                        let mut handlers = Handlers::new();
+                        let pgas = Pgas::register(&mut handlers).unwrap();
+                        let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
+                        endpoint.set_timeout(Span::from_secs(60));
+                        let distribution = Distribution::new([ELEMENTS], [layout], [RANKS]).unwrap();
+                        let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
+                        endpoint.barrier().unwrap();
+                        ready.wait();
+                        if endpoint.rank() == VICTIM {
+                            return;
+                        }
+                        while endpoint.status(VICTIM) == Some(PeerStatus::Active) {
+                            thread::yield_now();
+                        }
+                        lost.wait();
+                        calls_fail(&mut endpoint, &array, "before the loss is acknowledged");
+                        together(&mut endpoint, arrived, 1);
+                        endpoint.acknowledge_loss(VICTIM);
+                        calls_fail(&mut endpoint, &array, "after it");
+                        together(&mut endpoint, arrived, 2);
+                        let own = |rank: Rank| {
+                            let owner = |number: u64| array.pointer([number]).unwrap().rank();
+                            (0..ELEMENTS).filter(|number| owner(*number) == rank).collect::<Vec<_>>()
+                        };
+                        let other = own(Rank((endpoint.rank().0 + 1 + u32::from(endpoint.rank().0 == 1)) % RANKS));
+                        array.batch_store(&mut endpoint, &other, &other).unwrap();
+                        let mut found = vec![0; other.len()];
+                        array.batch_load(&mut endpoint, &other, &mut found).unwrap();
+                        assert_eq!(found, other);
+                        together(&mut endpoint, arrived, 3);
+                    });
+                }
+            });
+        }
+    }
+}
