@@ -22,7 +22,11 @@ pub(crate) enum Way {
     Read,
     /// Written where the receiver says.
     SenderInitiated,
-    /// Written where a posted receive has said.
+    /// Written where a posted receive has said, which an eager message costs messages more.
+    ReceiverInitiated,
+    /// The same, where an eager message costs nothing more.
+    EagerAware,
+    /// The same, without control messages that can be had otherwise.
     Elided,
 }
 
@@ -31,6 +35,8 @@ impl Way {
         match self {
             Self::Read => Protocol::Read,
             Self::SenderInitiated => Protocol::SenderInitiated,
+            Self::ReceiverInitiated => Protocol::ReceiverInitiated,
+            Self::EagerAware => Protocol::EagerAware,
             Self::Elided => Protocol::Elided,
         }
     }

@@ -91,6 +91,8 @@ pub(crate) fn pair() -> Vec<Case> {
         placed_fresh("64 KB ping-pong, fresh, between segments", 64 * KIB),
         placed_fresh("1 MiB ping-pong, fresh, between segments", MIB),
         bulk("1 MiB ping-pong, sender-initiated", MIB, Way::SenderInitiated),
+        bulk("1 MiB ping-pong, receiver-initiated", MIB, Way::ReceiverInitiated),
+        bulk("1 MiB ping-pong, eager-aware", MIB, Way::EagerAware),
         bulk("1 MiB ping-pong, read", MIB, Way::Read),
         Case::new("1 MiB bandwidth", Unit::GigabytesPerSecond, P2pTask::Flood { bytes: MIB }, MIB as f64).beside(
             "memcpy",
@@ -168,6 +170,8 @@ const PANELS: &[(&str, &[Row])] = &[
             Ours("64 KB ping-pong", "64 KB"),
             Ours("1 MiB ping-pong", "1 MiB"),
             Ours("1 MiB ping-pong, sender-initiated", "1 MiB, CTS"),
+            Ours("1 MiB ping-pong, receiver-initiated", "1 MiB, RTR"),
+            Ours("1 MiB ping-pong, eager-aware", "1 MiB, eager-aware"),
             Ours("1 MiB ping-pong, read", "1 MiB, read"),
         ],
     ),
