@@ -301,6 +301,10 @@ impl<C: Carrier + ?Sized> Membership for Erased<C> {
         self.0.network().status(peer)
     }
 
+    fn writes_no_more(&self, peer: Peer) -> bool {
+        self.0.network().writes_no_more(peer)
+    }
+
     fn is_fork(&self) -> bool {
         self.0.network().is_fork()
     }
@@ -466,7 +470,7 @@ mod tests {
     }
 
     impl Membership for Unusual {
-        am_core::forward!(inner: local_peer, shape, losses, status, is_fork, depart);
+        am_core::forward!(inner: local_peer, shape, losses, status, writes_no_more, is_fork, depart);
     }
 
     impl Waiting for Unusual {

@@ -516,6 +516,11 @@ impl Membership for Loopback {
         self.network.status(peer)
     }
 
+    fn writes_no_more(&self, peer: Peer) -> bool {
+        // A peer writes itself, and ends that before it departs.
+        self.network.status(peer) != PeerStatus::Active
+    }
+
     fn depart(&mut self, how: Departure) {
         self.carry_out();
         let status = how.status();

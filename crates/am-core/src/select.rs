@@ -282,6 +282,10 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Membership for Select<N, F>
         known_of!(self, peer, |transport, known| transport.status(known))
     }
 
+    fn writes_no_more(&self, peer: Peer) -> bool {
+        known_of!(self, peer, |transport, known| transport.writes_no_more(known))
+    }
+
     #[inline]
     fn is_fork(&self) -> bool {
         own!(self, near => near.is_fork(), far => far.is_fork())

@@ -8,7 +8,7 @@ use crate::layer::Messages;
 use crate::machine::{Mode, Selector, zeroes};
 use crate::messages::Outgoing;
 use am_core::zerocopy::IntoBytes;
-use am_core::{Endpoint, HasLayer, Rank, Transport};
+use am_core::{Endpoint, HasLayer, Transport};
 use am_pgas::collectives::Operator;
 use am_pgas::pointer::Element;
 
@@ -102,7 +102,8 @@ impl TwoSided<'_> {
     }
 
     fn check_root(&self, root: u32) -> Result<(), MessageError> {
-        self.communicator.member(root).map(|_: Rank| ())
+        let size = self.size();
+        if root < size { Ok(()) } else { Err(MessageError::NoSuchMember { member: root, size, tag: None }) }
     }
 
     fn context(&self) -> u32 {
@@ -361,7 +362,7 @@ impl TwoSided<'_> {
         } else {
             let (from, count) = (self.behind(root, place - distance), len * self.subtree(place, distance));
             let mut parts = zeroes(E::new_zeroed(), count).ok_or(MessageError::NoMemory {
-                rank: self.communicator.member(from)?,
+                rank: self.communicator.member(from, call.0)?,
                 tag: crate::error::AskedTag(Some(call.0)),
                 bytes: (count * size_of::<E>()) as u64,
             })?;
@@ -525,7 +526,7 @@ mod tests {
     fn wrong_calls_are_told() {
         everywhere(2, |endpoint, world| {
             let two_sided = world.two_sided();
-            let no_root = MessageError::NoSuchMember { member: 2, size: 2 };
+            let no_root = MessageError::NoSuchMember { member: 2, size: 2, tag: None };
             assert_eq!(two_sided.broadcast(endpoint, 2, &mut [0u8]).unwrap_err(), no_root);
             let length = MessageError::Length { given: 3, needed: 2 };
             assert_eq!(two_sided.allgather(endpoint, &[0u8], &mut [0; 3]).unwrap_err(), length);

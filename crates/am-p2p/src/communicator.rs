@@ -2,7 +2,7 @@
 
 use crate::collectives::collective_context;
 use crate::config::{Counts, Protocol};
-use crate::error::{AskedTag, MessageError};
+use crate::error::{AskedBytes, AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Dropped, Messages};
 use crate::machine::{ANY, Failure, MessageInfo, Selector};
@@ -292,10 +292,13 @@ impl Communicator {
         if layer.id == self.shared.layer { Ok(()) } else { Err(MessageError::Foreign) }
     }
 
-    /// The rank at a position.
+    /// The rank at a position, which a message with a tag is for or from.
     #[inline]
-    pub(crate) fn member(&self, member: u32) -> Result<Rank, MessageError> {
-        self.shared.team.rank(member).ok_or_else(|| MessageError::NoSuchMember { member, size: self.size() })
+    pub(crate) fn member(&self, member: u32, tag: impl Into<Tag>) -> Result<Rank, MessageError> {
+        self.shared.team.rank(member).ok_or_else(|| {
+            let tag = if let Tag::Is(tag) = tag.into() { Some(tag) } else { None };
+            MessageError::NoSuchMember { member, size: self.size(), tag: Some(AskedTag(tag)) }
+        })
     }
 
     /// A tag as messages have it.
@@ -307,7 +310,7 @@ impl Communicator {
     #[inline]
     pub(crate) fn selector(&self, source: Source, tag: Tag) -> Result<Selector, MessageError> {
         let source = match source {
-            Source::Member(member) => self.member(member)?.0,
+            Source::Member(member) => self.member(member, tag)?.0,
             Source::Any => ANY,
         };
         let tag = match tag {
@@ -327,9 +330,12 @@ impl Communicator {
         &self,
         endpoint: &mut Endpoint<T, S>,
         selector: Selector,
+        bytes: AskedBytes,
     ) -> Option<MessageError> {
         if selector.source == ANY {
-            return self.no_sender_left(endpoint, selector).or_else(|| self.all_starved(endpoint, selector));
+            return self
+                .no_sender_left(endpoint, selector, bytes)
+                .or_else(|| self.all_starved(endpoint, selector));
         }
         let messages = endpoint.layer_unscheduled::<Messages>().machine.starved(selector.source)?;
         Some(MessageError::Exhausted { rank: Rank(selector.source), tag: AskedTag::of(selector.tag), messages })
@@ -362,9 +368,10 @@ impl Communicator {
         &self,
         endpoint: &mut Endpoint<T, S>,
         selector: Selector,
+        bytes: AskedBytes,
     ) -> Option<MessageError> {
         if endpoint.layer_unscheduled::<Messages>().machine.is_closed(self.shared.context) {
-            return Some(MessageError::Freed { tag: AskedTag::of(selector.tag) });
+            return Some(MessageError::freed(selector.source, selector.tag, bytes));
         }
         let me = endpoint.rank();
         let (mut others, mut gone) = (0, None);
@@ -376,7 +383,7 @@ impl Communicator {
                 continue;
             };
             let Failure::Gone(cause) = failure else { continue };
-            let error = MessageError::gone(rank.0, selector.tag, cause);
+            let error = MessageError::gone(rank.0, selector.tag, bytes, cause);
             if cause.is_some() && !layer.acknowledged.contains(rank) {
                 return Some(error);
             }

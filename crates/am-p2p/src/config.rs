@@ -125,6 +125,32 @@ impl MessageConfig {
     }
 }
 
+/// Messages by how they travelled, whatever their protocols' control messages. What all ranks have sent so, others
+/// have received so, but for eager messages that nobody has received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ByProtocol {
+    /// In one message.
+    pub eager: u64,
+    /// Announced, then read by the receiver.
+    pub read: u64,
+    /// Announced, then written where the receiver said.
+    pub sender_initiated: u64,
+    /// Written to a receive that had been advertised.
+    pub receiver_initiated: u64,
+    /// Announced, then written to a receive whose advertisement crossed the announcement.
+    pub crossing: u64,
+    /// Announced, then read by the receiver in the sender's memory.
+    pub lent: u64,
+}
+
+impl ByProtocol {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.eager + self.read + self.sender_initiated + self.receiver_initiated + self.crossing + self.lent
+    }
+}
+
 /// Messages counted by how they travelled, and the messages that this took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -141,8 +167,11 @@ pub struct Counts {
     pub crossing: u64,
     /// Announced, then read by the receiver in this rank's memory.
     pub lent: u64,
-    /// Received, by whatever protocol.
+    /// Messages that have met their receives, by whatever protocol, and whether they could be received.
     pub received: u64,
+    /// Of those, how they travel or have come: read ones and lent ones are counted once they are here. A long
+    /// message that does not fit its receive is let go at its sender and counted nowhere.
+    pub received_by: ByProtocol,
     /// Of those received, such as had come before they were asked for.
     pub unexpected: u64,
     /// Messages that waited for the receiver's credit.
@@ -175,6 +204,12 @@ impl Counts {
 
     /// Messages sent, by whatever protocol.
     pub fn sent(&self) -> u64 {
-        self.eager + self.read + self.sender_initiated + self.receiver_initiated + self.crossing + self.lent
+        self.sent_by().total()
+    }
+
+    /// How the messages that were sent travelled.
+    pub fn sent_by(&self) -> ByProtocol {
+        let Self { eager, read, sender_initiated, receiver_initiated, crossing, lent, .. } = *self;
+        ByProtocol { eager, read, sender_initiated, receiver_initiated, crossing, lent }
     }
 }

@@ -29,6 +29,64 @@ impl AskedTag {
     }
 }
 
+/// A message's peer as errors tell it: one rank, or any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedRank(
+    /// The rank, or `None` for any.
+    pub Option<Rank>,
+);
+
+impl fmt::Display for AskedRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(rank) => write!(f, "rank {rank}"),
+            None => f.write_str("any rank"),
+        }
+    }
+}
+
+impl AskedRank {
+    pub(crate) fn of(rank: u32) -> Self {
+        Self((rank != ANY).then_some(Rank(rank)))
+    }
+}
+
+/// The length of a message as errors tell it: that of the message, where it is known, or what its receive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBytes {
+    /// Bytes of the message.
+    Are(u64),
+    /// Bytes that were to be received at most, of a receive that has met no message.
+    AtMost(u64),
+    /// It was to be received, or looked for, whatever its length.
+    Any,
+}
+
+impl fmt::Display for AskedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Are(bytes) => write!(f, "{bytes} bytes"),
+            Self::AtMost(bytes) => write!(f, "at most {bytes} bytes"),
+            Self::Any => f.write_str("any length"),
+        }
+    }
+}
+
+impl AskedBytes {
+    /// Of a receive that has met no message.
+    pub(crate) fn at_most(capacity: u64) -> Self {
+        if capacity == u64::MAX { Self::Any } else { Self::AtMost(capacity) }
+    }
+}
+
+/// What a member was asked for: in the words of an error, behind what is wrong with it.
+fn asked_for(tag: &Option<AskedTag>) -> String {
+    tag.map_or_else(
+        || ", as the root of a collective operation".to_owned(),
+        |tag| format!(", for a message with {tag}"),
+    )
+}
+
 /// A message was not sent or received. Ranks are those of the job.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -37,23 +95,27 @@ pub enum MessageError {
     /// bytes had not come; these may still come to memory of the segment that was to take them. Of a receive from
     /// any source: a member of the communicator whose loss has not been
     /// [acknowledged](crate::Communicator::acknowledge_losses).
-    #[error("rank {rank}, the peer of a message with {tag}, is lost: {cause}")]
+    #[error("rank {rank}, the peer of a message of {bytes} with {tag}, is lost: {cause}")]
     Lost {
         /// The lost rank.
         rank: Rank,
         /// The message's tag.
         tag: AskedTag,
+        /// Its length.
+        bytes: AskedBytes,
         /// How it was lost.
         cause: LossCause,
     },
     /// The peer of the message has left the job and sends and receives nothing more; of a receive from any source,
     /// all other members have.
-    #[error("rank {rank}, the peer of a message with {tag}, has finished")]
+    #[error("rank {rank}, the peer of a message of {bytes} with {tag}, has finished")]
     Finished {
         /// The rank that has left.
         rank: Rank,
         /// The message's tag.
         tag: AskedTag,
+        /// Its length.
+        bytes: AskedBytes,
     },
     /// The message is longer than the receive. It is over at its sender, and lost here.
     #[error("message of {bytes} bytes from rank {rank} with {tag} exceeds the receive's {capacity} bytes")]
@@ -149,12 +211,14 @@ pub enum MessageError {
         tag: AskedTag,
     },
     /// The communicator has no such member.
-    #[error("no rank {member} in a communicator of {size} (from 0)")]
+    #[error("no rank {member} in a communicator of {size} (from 0){}", asked_for(tag))]
     NoSuchMember {
         /// The position asked for.
         member: u32,
         /// Members of the communicator.
         size: u32,
+        /// The message's tag; `None` of a collective operation's root.
+        tag: Option<AskedTag>,
     },
     /// There is no memory for a message of this length. It is over at its sender, and lost here.
     #[error("no memory for a message of {bytes} bytes from rank {rank} with {tag}")]
@@ -173,10 +237,14 @@ pub enum MessageError {
         tag: i32,
     },
     /// The communicator was freed, here or at the message's peer.
-    #[error("the communicator of a message with {tag} was freed")]
+    #[error("the communicator of a message of {bytes} with {tag}, whose peer is {rank}, was freed")]
     Freed {
+        /// The message's peer.
+        rank: AskedRank,
         /// The message's tag.
         tag: AskedTag,
+        /// Its length.
+        bytes: AskedBytes,
     },
     /// The communicator or request belongs to another endpoint.
     #[error("the communicator or request belongs to another endpoint")]
@@ -204,10 +272,14 @@ pub enum MessageError {
         ranks: u32,
     },
     /// The receive was cancelled.
-    #[error("the receive with {tag} was cancelled")]
+    #[error("the receive of {bytes} with {tag} from {rank} was cancelled")]
     Cancelled {
+        /// Whom the message was to come from.
+        rank: AskedRank,
         /// The receive's tag.
         tag: AskedTag,
+        /// What was to be received.
+        bytes: AskedBytes,
     },
     /// Buffer and layout do not fit each other, or a buffer and a message do not.
     #[error("{given} element(s) where {needed} are needed")]
@@ -292,32 +364,88 @@ impl MessageError {
         self.loss().map(|(rank, _)| rank)
     }
 
-    pub(crate) fn gone(rank: u32, tag: u32, cause: Option<LossCause>) -> Self {
+    pub(crate) fn gone(rank: u32, tag: u32, bytes: AskedBytes, cause: Option<LossCause>) -> Self {
         let (rank, tag) = (Rank(rank), AskedTag::of(tag));
-        cause.map_or(Self::Finished { rank, tag }, |cause| Self::Lost { rank, tag, cause })
+        cause.map_or(Self::Finished { rank, tag, bytes }, |cause| Self::Lost { rank, tag, bytes, cause })
     }
 
     pub(crate) fn landing(tag: Tag) -> Self {
         Self::Landing { tag: AskedTag(if let Tag::Is(tag) = tag { Some(tag) } else { None }) }
     }
 
-    pub(crate) fn freed(tag: u32) -> Self {
-        Self::Freed { tag: AskedTag::of(tag) }
+    pub(crate) fn freed(rank: u32, tag: u32, bytes: AskedBytes) -> Self {
+        Self::Freed { rank: AskedRank::of(rank), tag: AskedTag::of(tag), bytes }
     }
 
-    /// Of a failure with a message from or to a rank.
-    pub(crate) fn of(failure: Failure, info: MessageInfo, expected: u32, capacity: u64) -> Self {
+    /// Of a failure with a message from or to a rank: a known one, or one that a receive of `capacity` bytes has
+    /// not met.
+    pub(crate) fn of(failure: Failure, (info, known): (MessageInfo, bool), expected: u32, capacity: u64) -> Self {
         let MessageInfo { from, tag, len: bytes, .. } = info;
         let (rank, told) = (Rank(from), AskedTag::of(tag));
+        let asked = if known { AskedBytes::Are(bytes) } else { AskedBytes::at_most(capacity) };
         match failure {
-            Failure::Gone(cause) => Self::gone(from, tag, cause),
+            Failure::Gone(cause) => Self::gone(from, tag, asked, cause),
             Failure::Truncated => Self::Truncated { rank, tag: told, bytes, capacity },
             Failure::WrongType(sent) => {
                 let (sent, expected) = (ElementType::from_number(sent), ElementType::from_number(expected));
                 Self::WrongType { rank, tag: told, bytes, sent, expected }
             }
-            Failure::Freed => Self::Freed { tag: told },
+            Failure::Freed => Self::freed(from, tag, asked),
             Failure::NoMemory => Self::NoMemory { rank, tag: told, bytes },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of them names rank, tag and sizes, as far as they are known.
+    #[test]
+    fn texts_name_rank_tag_and_sizes() {
+        let (rank, tag, any) = (Rank(2), AskedTag(Some(7)), AskedTag(None));
+        let told = |error: MessageError, text: &str| assert_eq!(error.to_string(), text);
+        for (bytes, words) in [
+            (AskedBytes::Are(12), "12 bytes"),
+            (AskedBytes::at_most(40), "at most 40 bytes"),
+            (AskedBytes::at_most(u64::MAX), "any length"),
+        ] {
+            let lost = MessageError::Lost { rank, tag, bytes, cause: LossCause::Died };
+            told(lost, &format!("rank 2, the peer of a message of {words} with tag 7, is lost: its process died"));
+            let finished = MessageError::Finished { rank, tag: any, bytes };
+            told(finished, &format!("rank 2, the peer of a message of {words} with any tag, has finished"));
+            let cancelled = MessageError::Cancelled { rank: AskedRank::of(2), tag, bytes };
+            told(cancelled, &format!("the receive of {words} with tag 7 from rank 2 was cancelled"));
+            let freed = MessageError::freed(ANY, 7, bytes);
+            let text =
+                format!("the communicator of a message of {words} with tag 7, whose peer is any rank, was freed");
+            told(freed, &text);
+        }
+        let outside = |tag| MessageError::NoSuchMember { member: 9, size: 4, tag };
+        told(outside(Some(tag)), "no rank 9 in a communicator of 4 (from 0), for a message with tag 7");
+        let root = "no rank 9 in a communicator of 4 (from 0), as the root of a collective operation";
+        told(outside(None), root);
+        let truncated = MessageError::Truncated { rank, tag, bytes: 9, capacity: 8 };
+        told(truncated, "message of 9 bytes from rank 2 with tag 7 exceeds the receive's 8 bytes");
+        let short = MessageError::ShortMessage { rank, tag, bytes: 4, needed: 8 };
+        told(short, "message of 4 bytes from rank 2 with tag 7 is shorter than the 8 bytes of its receive");
+        let (sent, expected) = (ElementType::of::<u32>(), ElementType::of::<f32>());
+        let wrong = MessageError::WrongType { rank, tag, bytes: 4, sent, expected };
+        told(
+            wrong,
+            &format!("message of 4 bytes from rank 2 with tag 7 has elements of type {sent}, not {expected}"),
+        );
+        let none = MessageError::NoMemory { rank, tag, bytes: 1 << 50 };
+        told(none, "no memory for a message of 1125899906842624 bytes from rank 2 with tag 7");
+    }
+
+    /// A failure of a receive tells the length of the message that it has met, or what it takes.
+    #[test]
+    fn receives_tell_what_they_know() {
+        let info = MessageInfo { from: 2, tag: 7, len: 12, kind: 0 };
+        let of = |known| MessageError::of(Failure::Gone(None), (info, known), 0, 40);
+        let finished = |bytes| MessageError::Finished { rank: Rank(2), tag: AskedTag(Some(7)), bytes };
+        assert_eq!(of(true), finished(AskedBytes::Are(12)));
+        assert_eq!(of(false), finished(AskedBytes::AtMost(40)));
     }
 }

@@ -540,6 +540,19 @@ fn find_losses<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S
     for (peer, cause) in lost.into_iter().filter(|(peer, _)| peer.endpoint == me) {
         layer.machine.lose(peer.rank.0, Some(cause));
     }
+    release_withheld(endpoint);
+}
+
+/// Memory that was withheld for lost ranks is given back where these write no more.
+fn release_withheld<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) {
+    if !endpoint.layer_unscheduled::<Messages>().machine.withholds() {
+        return;
+    }
+    let number = endpoint.address().endpoint;
+    let others: Vec<Rank> = (0..endpoint.ranks()).map(Rank).collect();
+    let silent: Vec<bool> =
+        others.iter().map(|rank| endpoint.writes_no_more(Address { rank: *rank, endpoint: number })).collect();
+    endpoint.layer_unscheduled::<Messages>().machine.release_withheld(|rank| silent[rank as usize]);
 }
 
 /// Ends what is under way with a rank that has left by itself, after what it sent before has been looked at.
@@ -549,6 +562,7 @@ fn check_finished<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T
     if left {
         endpoint.serve_through();
         endpoint.layer_mut::<Messages>().machine.lose(peer.rank.0, None);
+        release_withheld(endpoint);
     }
     left
 }

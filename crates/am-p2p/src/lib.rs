@@ -87,6 +87,15 @@
 //! on. A rank that breaks the protocol counts as lost, with the cause [`Faulty`](am_core::LossCause::Faulty), for
 //! whom it has sent what cannot be; every number that it sends is checked. A dropped request is safe: it owns its
 //! buffer. See [`MessageError`].
+//!
+//! Memory of the segment ([`MessageConfig::staging`]) that a lost rank had been told to write to takes no other
+//! message before the transport says that the rank writes no more
+//! ([`Membership::writes_no_more`](am_core::transport::Membership::writes_no_more)). In shared memory that is at
+//! once where the rank has left or its process has ended; over UDP, too, where each rank places by itself what
+//! comes. libfabric and the simulated machines do not tell: their interfaces write without the receiver, and a
+//! write may be under way when its loss is known. Nor does shared memory of a rank that broke the transport's
+//! protocol and may live. Such memory stays as it is to the end of the job, and messages that find no other come
+//! in parts.
 
 #![forbid(unsafe_code)]
 
@@ -110,8 +119,8 @@ pub(crate) mod tests;
 mod values;
 
 pub use communicator::{ANY_SOURCE, ANY_TAG, Communicator, Source, Status, Tag};
-pub use config::{Counts, MessageConfig, Protocol};
-pub use error::{AskedTag, MessageError};
+pub use config::{ByProtocol, Counts, MessageConfig, Protocol};
+pub use error::{AskedBytes, AskedRank, AskedTag, MessageError};
 pub use kind::ElementType;
 pub use layer::Messages;
 pub use persistent::{PersistentReceive, PersistentSegmentReceive, PersistentSegmentSend, PersistentSend};

@@ -1,7 +1,7 @@
 //! Messages: sending and receiving, blocking and not.
 
 use crate::communicator::{Communicator, Source, Status, Tag};
-use crate::error::{AskedTag, MessageError};
+use crate::error::{AskedBytes, AskedRank, AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{
@@ -98,7 +98,7 @@ impl Communicator {
         mode: Mode,
     ) -> Result<Outgoing, MessageError> {
         self.check_endpoint(endpoint)?;
-        let (to, tag) = (self.member(to)?, Self::tag(tag)?);
+        let (to, tag) = (self.member(to, tag)?, Self::tag(tag)?);
         let envelope = Envelope { context: self.shared.context, tag, sequence: 0, kind: kind.number() };
         Ok(Outgoing { to, envelope, mode })
     }
@@ -134,7 +134,7 @@ impl Communicator {
         }
         let machine = &mut endpoint.layer_mut::<Messages>().machine;
         if machine.is_closed(envelope.context) {
-            return Err(MessageError::Freed { tag: AskedTag::of(envelope.tag) });
+            return Err(MessageError::freed(to.0, envelope.tag, AskedBytes::Are(bytes.len() as u64)));
         }
         let lend = lend && machine.lends(bytes.len());
         Self::ask_for_access(endpoint, to.0);
@@ -310,7 +310,7 @@ impl Communicator {
             machine.drop_send(key);
         })?;
         let info = MessageInfo { from: to.0, tag: envelope.tag, len: bytes.len() as u64, kind: envelope.kind };
-        sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0))
+        sent.map_err(|failure| MessageError::of(failure, (info, true), envelope.kind, 0))
     }
 
     /// Sends values to a member. Blocks until the slice can be used again; does not allocate where the message
@@ -433,7 +433,7 @@ impl Communicator {
                 if now != before
                     && (selector.source == ANY || machine.has_unasked())
                     && !moving()
-                    && let Some(error) = self.cannot_come(endpoint, selector)
+                    && let Some(error) = self.cannot_come(endpoint, selector, AskedBytes::at_most(capacity))
                 {
                     return Err(error);
                 }
@@ -443,10 +443,12 @@ impl Communicator {
         let taken = taken.expect("it was waited for");
         if taken.cancelled {
             self.give_back(endpoint, taken);
-            return Err(MessageError::Cancelled { tag: AskedTag::of(selector.tag) });
+            let Selector { source, tag, .. } = selector;
+            let (rank, tag, bytes) = (AskedRank::of(source), AskedTag::of(tag), AskedBytes::at_most(capacity));
+            return Err(MessageError::Cancelled { rank, tag, bytes });
         }
         if let Some(failure) = taken.failure {
-            let error = MessageError::of(failure, taken.info, expected.number(), capacity);
+            let error = MessageError::of(failure, (taken.info, taken.met), expected.number(), capacity);
             self.give_back(endpoint, taken);
             return Err(error);
         }
@@ -539,7 +541,7 @@ impl Communicator {
             match endpoint.layer_unscheduled::<Messages>().machine.take_direct(out) {
                 Found::Message(info, None) => return Ok(self.status(info)),
                 Found::Message(info, Some(failure)) => {
-                    return Err(MessageError::of(failure, info, kind.number(), out.len() as u64));
+                    return Err(MessageError::of(failure, (info, true), kind.number(), out.len() as u64));
                 }
                 Found::Posted(key) => return self.finish_into(endpoint, selector, key, kind, out, 0),
                 Found::Nothing if looks == 0 => endpoint.layer_mut::<Messages>().machine.post_direct(),

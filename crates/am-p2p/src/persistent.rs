@@ -41,7 +41,7 @@ impl Communicator {
         tag: i32,
         values: Vec<V>,
     ) -> Result<PersistentSend<V>, MessageError> {
-        self.member(to)?;
+        self.member(to, tag)?;
         Self::tag(tag)?;
         Ok(PersistentSend { communicator: self.clone(), to, tag, values, request: None })
     }
@@ -205,7 +205,7 @@ impl Communicator {
         tag: i32,
         memory: A,
     ) -> Result<PersistentSegmentSend<A>, MessageError> {
-        self.member(to)?;
+        self.member(to, tag)?;
         Self::tag(tag)?;
         place(endpoint, &memory)?;
         Ok(PersistentSegmentSend { communicator: self.clone(), to, tag, memory: Arc::new(memory), request: None })

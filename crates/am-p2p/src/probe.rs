@@ -1,7 +1,7 @@
 //! Probes: looking at a message before receiving it.
 
 use crate::communicator::{Communicator, Source, Status, Tag};
-use crate::error::{AskedTag, MessageError};
+use crate::error::{AskedBytes, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, DroppedHandle, Messages};
 use crate::machine::{ANY, Selector};
@@ -51,13 +51,13 @@ impl Message {
     ) -> Result<(Key, Selector), MessageError> {
         self.communicator.check_endpoint(endpoint)?;
         let tag = self.status.tag as u32;
-        let source = self.communicator.member(self.status.source)?.0;
+        let source = self.communicator.member(self.status.source, self.status.tag)?.0;
         let selector = Selector { context: self.communicator.shared.context, source, tag };
         let aside = self.key.take().expect("a message is received once");
         let machine = &mut endpoint.layer_mut::<Messages>().machine;
         match machine.receive_aside(aside, kind.number(), capacity, own) {
             Some(key) => Ok((key, selector)),
-            None => Err(machine.why_gone(source, tag)),
+            None => Err(machine.why_gone(source, tag, AskedBytes::Are(self.status.bytes))),
         }
     }
 
@@ -149,7 +149,7 @@ impl Communicator {
                 return Ok(None);
             }
             self.can_come(endpoint, selector)?;
-            self.cannot_come(endpoint, selector).map_or(Ok(None), Err)
+            self.cannot_come(endpoint, selector, AskedBytes::Any).map_or(Ok(None), Err)
         });
         let found = found.map_err(|mut error| {
             if let MessageError::Wait(WaitError::TimedOut(report)) = &mut error {
@@ -167,14 +167,15 @@ impl Communicator {
         selector: Selector,
     ) -> Result<(), MessageError> {
         if selector.source == ANY {
-            return self.no_sender_left(endpoint, selector).map_or(Ok(()), Err);
+            return self.no_sender_left(endpoint, selector, AskedBytes::Any).map_or(Ok(()), Err);
         }
         let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
-        if machine.is_closed(selector.context) {
-            return Err(MessageError::Freed { tag: AskedTag::of(selector.tag) });
+        let Selector { context, source, tag } = selector;
+        if machine.is_closed(context) {
+            return Err(MessageError::freed(source, tag, AskedBytes::Any));
         }
-        let gone = machine.gone(selector.source).is_some();
-        if gone { Err(machine.why_gone(selector.source, selector.tag)) } else { Ok(()) }
+        let gone = machine.gone(source).is_some();
+        if gone { Err(machine.why_gone(source, tag, AskedBytes::Any)) } else { Ok(()) }
     }
 
     /// Waits for a message that a receive from this source with this tag would get, without receiving it. Blocks.

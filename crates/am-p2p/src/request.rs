@@ -1,7 +1,7 @@
 //! Requests: messages under way, waited for and asked about, alone and together.
 
 use crate::communicator::{Communicator, Status};
-use crate::error::{AskedTag, MessageError};
+use crate::error::{AskedBytes, AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{ANY, MessageInfo, Selector};
@@ -107,7 +107,7 @@ impl SendRequest {
         self.under_way = None;
         let Outgoing { to, envelope, .. } = self.outgoing;
         let info = MessageInfo { from: to.0, tag: envelope.tag, len: self.len, kind: envelope.kind };
-        Some(sent.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0)))
+        Some(sent.map_err(|failure| MessageError::of(failure, (info, true), envelope.kind, 0)))
     }
 
     /// Waits until the message has been sent: its bytes have left, or of a synchronous send have met their
@@ -403,7 +403,7 @@ pub(crate) fn over<T: Transport, S: HasLayer<Messages>>(
     }
     request.communicator().is_some_and(|communicator| {
         let any = Selector { context: communicator.shared.context, source: ANY, tag: ANY };
-        communicator.no_sender_left(endpoint, any).is_some()
+        communicator.no_sender_left(endpoint, any, AskedBytes::Any).is_some()
     })
 }
 
@@ -414,7 +414,7 @@ fn is_starved<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>
     let Some(communicator) = request.communicator().filter(|_| unmet) else { return false };
     let source = request.peer().map_or(ANY, |peer| peer.0);
     let selector = Selector { context: communicator.shared.context, source, tag: ANY };
-    communicator.cannot_come(endpoint, selector).is_some()
+    communicator.cannot_come(endpoint, selector, AskedBytes::Any).is_some()
 }
 
 /// Whom requests wait for. Allocates.

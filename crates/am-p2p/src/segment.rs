@@ -62,7 +62,7 @@ mod requests;
 pub use requests::{SegmentReceive, SegmentSend};
 
 use crate::communicator::{Communicator, Source, Status, Tag};
-use crate::error::MessageError;
+use crate::error::{AskedBytes, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Messages};
 use crate::machine::{MessageInfo, Mode, NOWHERE, PIECE, Readable, Source as Lies};
@@ -324,7 +324,7 @@ impl Communicator {
             return begun;
         }
         if machine.is_closed(envelope.context) {
-            return Err(MessageError::freed(envelope.tag));
+            return Err(MessageError::freed(to.0, envelope.tag, AskedBytes::Are(bytes.len)));
         }
         let reads = machine.reads_segments() && endpoint.mapped_segment(to).is_some();
         let lent = match (reads, borrowed) {
@@ -372,7 +372,7 @@ impl Communicator {
         }
         drop(call);
         let info = MessageInfo { from: to.0, tag: envelope.tag, len: bytes.len, kind: envelope.kind };
-        waited?.map_err(|failure| MessageError::of(failure, info, envelope.kind, 0))
+        waited?.map_err(|failure| MessageError::of(failure, (info, true), envelope.kind, 0))
     }
 
     fn send_segment_as<T: Transport, S: HasLayer<Messages>, A: SegmentMemory>(

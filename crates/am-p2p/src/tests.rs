@@ -233,14 +233,21 @@ fn communicators_are_apart() {
         assert_eq!(probed.count::<u32>(), 3000);
         let kept = copy.clone();
         copy.free(endpoint).unwrap();
-        let tag = AskedTag(Some(1));
-        assert_eq!(receive.wait(endpoint).unwrap_err(), MessageError::Freed { tag });
-        assert_eq!(late.wait(endpoint).unwrap_err(), MessageError::Freed { tag: AskedTag(Some(2)) });
+        let freed = |rank, tag, bytes| {
+            let (rank, tag) = (AskedRank(rank), AskedTag(Some(tag)));
+            MessageError::Freed { rank, tag, bytes }
+        };
+        let next_rank = Some(Rank(next));
+        let error = receive.wait(endpoint).unwrap_err();
+        assert_eq!(error, freed(next_rank, 1, AskedBytes::AtMost(24_000)));
+        let error = late.wait(endpoint).unwrap_err();
+        assert_eq!(error, freed(next_rank, 2, AskedBytes::Are(12_000)));
         let error = kept.receive::<_, _, u64>(endpoint, ANY_SOURCE, 1).unwrap_err();
-        assert_eq!(error, MessageError::Freed { tag });
+        assert_eq!(error, freed(None, 1, AskedBytes::AtMost(8)));
+        assert_eq!(kept.probe(endpoint, next, 1).unwrap_err(), freed(next_rank, 1, AskedBytes::Any));
         for len in [0, 1, 3000] {
             let error = kept.send(endpoint, next, 1, &values(len, 1)).unwrap_err();
-            assert_eq!(error, MessageError::Freed { tag }, "{len} values");
+            assert_eq!(error, freed(next_rank, 1, AskedBytes::Are(4 * len as u64)), "{len} values");
         }
         world.team().barrier(endpoint).unwrap();
     });
@@ -250,9 +257,9 @@ fn communicators_are_apart() {
 fn wrong_calls_are_told() {
     everywhere(2, |endpoint, world| {
         let other = 1 - world.rank();
-        let size = MessageError::NoSuchMember { member: 2, size: 2 };
-        assert_eq!(world.send(endpoint, 2, 0, &[0u8]).unwrap_err(), size);
-        assert_eq!(world.receive::<_, _, u8>(endpoint, 2, 0).unwrap_err(), size);
+        let size = |tag| MessageError::NoSuchMember { member: 2, size: 2, tag: Some(AskedTag(tag)) };
+        assert_eq!(world.send(endpoint, 2, 5, &[0u8]).unwrap_err(), size(Some(5)));
+        assert_eq!(world.receive::<_, _, u8>(endpoint, 2, ANY_TAG).unwrap_err(), size(None));
         assert_eq!(world.send(endpoint, 1, -1, &[0u8]).unwrap_err(), MessageError::BadTag { tag: -1 });
         for (tag, len) in (0..).zip([3, 3000]) {
             let send = world.immediate_send(endpoint, other, tag, &values(len, 0)).unwrap();
@@ -399,27 +406,31 @@ fn lost_peers_are_named() {
                         drop(endpoint);
                         return;
                     }
-                    let lost =
-                        |tag| MessageError::Lost { rank: Rank(2), tag: AskedTag(tag), cause: LossCause::Left };
+                    let lost = |tag, bytes| MessageError::Lost {
+                        rank: Rank(2),
+                        tag: AskedTag(Some(tag)),
+                        bytes,
+                        cause: LossCause::Left,
+                    };
                     if world.rank() == 1 {
                         let receive = world.immediate_receive::<_, _, u32>(&mut endpoint, 2, 3, 3000).unwrap();
                         world.receive::<_, _, u8>(&mut endpoint, 0, 8).unwrap();
                         world.send(&mut endpoint, 2, 0, &[0u8]).unwrap();
-                        assert_eq!(receive.wait(&mut endpoint).unwrap_err(), lost(Some(3)));
+                        assert_eq!(receive.wait(&mut endpoint).unwrap_err(), lost(3, AskedBytes::AtMost(12_000)));
                         let error = world.receive::<_, _, u8>(&mut endpoint, ANY_SOURCE, 4).unwrap_err();
-                        assert_eq!(error, lost(Some(4)));
+                        assert_eq!(error, lost(4, AskedBytes::AtMost(1)));
                         assert_eq!(world.acknowledge_losses(&mut endpoint), [2]);
                     } else {
                         assert_eq!(world.probe(&mut endpoint, 2, 2).unwrap().count::<u32>(), 3000);
                         world.send(&mut endpoint, 1, 8, &[0u8]).unwrap();
                         let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 9).unwrap_err();
-                        assert_eq!(error, lost(Some(9)));
+                        assert_eq!(error, lost(9, AskedBytes::Any));
                         // What had come is there, what had been announced is not.
                         assert_eq!(world.receive::<_, _, u32>(&mut endpoint, 2, 1).unwrap().0, 7);
                         let error = world.receive_vec::<_, _, u32>(&mut endpoint, 2, 2).unwrap_err();
-                        assert_eq!(error, lost(Some(2)));
+                        assert_eq!(error, lost(2, AskedBytes::Any));
                         let error = world.send(&mut endpoint, 2, 5, &values(3000, 0)).unwrap_err();
-                        assert_eq!(error, lost(Some(5)));
+                        assert_eq!(error, lost(5, AskedBytes::Are(12_000)));
                         assert_eq!(world.acknowledge_losses(&mut endpoint), [2]);
                     }
                     // Survivors go on.
@@ -431,6 +442,40 @@ fn lost_peers_are_named() {
                     endpoint.acknowledge_loss(Rank(2));
                     endpoint.drain().unwrap();
                     endpoint.leave();
+                });
+            }
+        });
+    }
+}
+
+/// What a lost rank was to write to is memory for others' messages again, since it writes no more.
+#[test]
+fn memory_comes_back_after_losses() {
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| *protocol >= Protocol::ReceiverInitiated) {
+        let config = MessageConfig::new().protocol(protocol).eager(64).staging(16 << 10);
+        thread::scope(|scope| {
+            for transport in network(2, LoopbackConfig::default().segment(1 << 16)) {
+                scope.spawn(move || {
+                    let mut handlers = Handlers::new();
+                    let p2p = P2p::register_with(&mut handlers, config).unwrap();
+                    let mut endpoint = Endpoint::attach(transport, handlers, p2p).unwrap();
+                    endpoint.set_timeout(Span::from_secs(20));
+                    let endpoint = &mut endpoint;
+                    let world = Communicator::world(endpoint).unwrap();
+                    if world.rank() == 1 {
+                        // Until it has been told where to write.
+                        world.receive::<_, _, u8>(endpoint, 0, 1).unwrap();
+                        return;
+                    }
+                    // All of the memory.
+                    let receive = world.immediate_receive::<_, _, u8>(endpoint, 1, 3, 16 << 10).unwrap();
+                    endpoint.drain().unwrap();
+                    let has = |endpoint: &mut Ranks| endpoint.layer::<Messages>().machine.staging_has(16 << 10);
+                    assert!(!has(endpoint) && world.counts(endpoint).rtr == 1);
+                    world.send(endpoint, 1, 1, &[0u8]).unwrap();
+                    let error = receive.wait(endpoint).unwrap_err();
+                    assert_eq!(error.loss(), Some((Rank(1), LossCause::Left)));
+                    assert!(has(endpoint));
                 });
             }
         });
@@ -452,8 +497,14 @@ fn calls_that_do_not_block_learn_of_losses() {
                     return;
                 }
                 let endpoint = &mut endpoint;
-                let lost =
-                    |tag| MessageError::Lost { rank: Rank(2), tag: AskedTag(Some(tag)), cause: LossCause::Left };
+                let lost_of = |tag, bytes| MessageError::Lost {
+                    rank: Rank(2),
+                    tag: AskedTag(Some(tag)),
+                    bytes,
+                    cause: LossCause::Left,
+                };
+                let (lost, probed) =
+                    (|tag| lost_of(tag, AskedBytes::AtMost(8)), |tag| lost_of(tag, AskedBytes::Any));
                 for source in [ANY_SOURCE, Source::Member(2)] {
                     let mut request = world.immediate_receive::<_, _, u8>(endpoint, source, 1, 8).unwrap();
                     let error = loop {
@@ -467,9 +518,9 @@ fn calls_that_do_not_block_learn_of_losses() {
                     assert_eq!(test_some(endpoint, &[&request]).unwrap(), [0]);
                     assert_eq!(wait_any(endpoint, &[&request]).unwrap(), Some(0));
                     assert_eq!(request.wait(endpoint).unwrap_err(), lost(2));
-                    assert_eq!(world.immediate_probe(endpoint, source, 3).unwrap_err(), lost(3));
+                    assert_eq!(world.immediate_probe(endpoint, source, 3).unwrap_err(), probed(3));
                     let error = world.immediate_matched_probe(endpoint, source, 4).unwrap_err();
-                    assert_eq!(error, lost(4));
+                    assert_eq!(error, probed(4));
                     let request = world.immediate_receive::<_, _, u8>(endpoint, source, 5, 8).unwrap();
                     if let Some(request) = request.cancel(endpoint).unwrap() {
                         assert_eq!(request.wait(endpoint).unwrap_err(), lost(5));

@@ -45,7 +45,8 @@ impl Communicator {
         let received = self.finish_values::<_, _, u8>(endpoint, selector, key, (kind, u64::MAX));
         let (bytes, status) =
             received.inspect_err(|_| endpoint.layer_mut::<Messages>().machine.drop_receive(key))?;
-        let (rank, tag, len) = (self.member(status.source_rank())?, AskedTag(Some(status.tag())), status.bytes());
+        let (rank, tag, len) =
+            (self.member(status.source_rank(), status.tag())?, AskedTag(Some(status.tag())), status.bytes());
         let value = postcard::take_from_bytes(&bytes);
         let (value, rest) = value.map_err(|source| MessageError::Value { rank, tag, bytes: len, source })?;
         if !rest.is_empty() {

@@ -187,6 +187,13 @@ impl Board {
         }
     }
 
+    /// Whether an endpoint has said that it departs, after which it writes nothing, or its process has ended.
+    /// One that broke the protocol may live.
+    pub(crate) fn has_ended(&self, peer: usize) -> bool {
+        let ended = [status::FINISHED, status::LEFT, status::PANICKED, status::DIED];
+        ended.contains(&self.raw_status(peer))
+    }
+
     /// Changes a status if it is one of `from`, and tells everyone. Returns whether it changed.
     pub(crate) fn set_status(&self, peer: usize, from: &[u64], to: u64) -> bool {
         self.change_status(peer, to, |old| from.contains(&old))

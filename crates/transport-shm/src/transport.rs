@@ -469,6 +469,10 @@ impl Membership for Shm {
         self.status_of(peer.index())
     }
 
+    fn writes_no_more(&self, peer: Peer) -> bool {
+        !self.is_fork() && self.board.has_ended(peer.index())
+    }
+
     #[inline]
     fn is_fork(&self) -> bool {
         is_wiped(&self.own)

@@ -151,6 +151,11 @@ impl<D: Driver, M: Memory + Clone> Membership for MachineTransport<D, M> {
         self.driver.failure().map_or_else(|| self.driver.status(peer), PeerStatus::Lost)
     }
 
+    fn writes_no_more(&self, peer: Peer) -> bool {
+        // The machine places what comes, and takes nothing more of a peer that has ended.
+        self.driver.failure().is_none() && self.driver.status(peer) != PeerStatus::Active
+    }
+
     fn is_fork(&self) -> bool {
         self.driver.failure() == Some(LossCause::Forked)
     }

@@ -23,7 +23,7 @@ impl<T> Tamper<T> {
 }
 
 impl<T: Transport> Membership for Tamper<T> {
-    am_core::forward!(inner: local_peer, shape, losses, status, is_fork, depart);
+    am_core::forward!(inner: local_peer, shape, losses, status, writes_no_more, is_fork, depart);
 }
 
 impl<T: Transport> Waiting for Tamper<T> {

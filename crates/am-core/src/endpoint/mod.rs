@@ -340,6 +340,12 @@ impl<T: Transport, S> Endpoint<T, S> {
         self.sender.shape.peer(of.address()).map(|peer| self.transport.status(peer))
     }
 
+    /// Whether an endpoint that is lost or has finished can change nothing more of this rank's segment, as far as
+    /// the transport can tell ([`Membership::writes_no_more`](crate::transport::Membership::writes_no_more)).
+    pub fn writes_no_more(&self, of: impl Destination) -> bool {
+        self.sender.shape.peer(of.address()).is_some_and(|peer| self.transport.writes_no_more(peer))
+    }
+
     /// This rank's own segment. It is memory: in a fork of the process, what is stored through it reaches the job
     /// if the transport shares memory, as over shared memory. [`Endpoint::mapped_segment`] is none there.
     #[inline]

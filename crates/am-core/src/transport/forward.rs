@@ -29,6 +29,7 @@ macro_rules! forward {
     (@shape $inner:ident) => { $crate::forward!(& $inner shape() -> $crate::Shape); };
     (@losses $inner:ident) => { $crate::forward!(& $inner losses() -> u32); };
     (@status $inner:ident) => { $crate::forward!(& $inner status(peer: $crate::Peer) -> $crate::PeerStatus); };
+    (@writes_no_more $inner:ident) => { $crate::forward!(& $inner writes_no_more(peer: $crate::Peer) -> bool); };
     (@is_fork $inner:ident) => { $crate::forward!(& $inner is_fork() -> bool); };
     (@depart $inner:ident) => { $crate::forward!(&mut $inner depart(how: $crate::transport::Departure) -> ()); };
 

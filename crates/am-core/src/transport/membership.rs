@@ -150,6 +150,14 @@ pub trait Membership {
         false
     }
 
+    /// Whether a peer that takes part no more can change nothing more of this rank's segment: nothing of it is on
+    /// its way there, and neither its processor nor an interface still writes. What was set aside for it can be
+    /// used again then. Transports that cannot tell leave it at false, for ever if need be; true is final.
+    fn writes_no_more(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Leaves the job. Frames already accepted are still delivered to the peers.
     fn depart(&mut self, how: Departure);
 }

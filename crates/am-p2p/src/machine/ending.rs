@@ -1,10 +1,12 @@
 //! Lost peers and freed communicators: what ends then, and how.
 
+use super::advance::Item;
 use super::chains::{ANY, Selector};
+use super::control::Control;
 use super::receive::Stage;
 use super::unexpected::Content;
 use super::{Failure, Machine};
-use crate::error::{AskedTag, MessageError};
+use crate::error::{AskedBytes, MessageError};
 use am_core::LossCause;
 use am_core::slab::Key;
 
@@ -20,7 +22,12 @@ impl Machine {
         }
         state.gone = Some(failure);
         self.endings += 1;
-        state.queue.clear();
+        // Where the peer was to write messages that it has not been told so.
+        let untold = state.queue.drain(..).filter_map(|item| match item {
+            Item::Control(Control::Cts { receive, .. }) => Some(receive),
+            _ => None,
+        });
+        let untold: Vec<Key> = untold.collect();
         state.backlog.clear();
         (state.advertised, state.answers) = (0, 0);
         for pair in self.pairs.iter_mut().filter(|pair| pair.peer as usize == peer) {
@@ -44,7 +51,7 @@ impl Machine {
         };
         let receives: Vec<Key> =
             self.receives.iter().filter(|(_, receive)| of(receive)).map(|(key, _)| key).collect();
-        receives.into_iter().for_each(|key| self.fail_receive(key, failure));
+        receives.into_iter().for_each(|key| self.fail_receive(key, failure, !untold.contains(&key)));
         let offered = self
             .stored
             .iter()
@@ -61,8 +68,8 @@ impl Machine {
         self.stored.remove(key);
     }
 
-    /// Ends a receive of a peer that is gone without its message.
-    pub(super) fn fail_receive(&mut self, key: Key, failure: Failure) {
+    /// Ends a receive of a peer that is gone without its message. `told` if the peer may know where that goes.
+    fn fail_receive(&mut self, key: Key, failure: Failure, told: bool) {
         let Some(receive) = self.receives.get(key) else { return };
         let (posted, retiring) = (receive.stage == Stage::Posted, receive.stage == Stage::Retiring);
         if posted {
@@ -75,11 +82,36 @@ impl Machine {
             let receive = self.receive_mut(key);
             receive.failure.get_or_insert(failure);
             receive.take_lent();
-            // What the peer has sent there may come later than the news of its loss.
-            let block = receive.take_staged();
-            self.withheld += block.map_or(0, |block| block.len.next_multiple_of(64));
+            // What the peer has sent there may come later than the news of its loss, unless all of it, or of what
+            // was asked for, has come.
+            let asked = receive.reading().is_none_or(|reading| reading.under_way != 0);
+            let more = told && asked && (posted || receive.arrived() < receive.len);
+            let (from, block) =
+                (if posted { receive.selector.source } else { receive.from }, receive.take_staged());
+            match block {
+                Some(block) if more => self.withheld.push((from, block)),
+                block => block.into_iter().for_each(|block| self.staging.give_back(block)),
+            }
         }
         self.finish(key);
+    }
+
+    /// Gives back what was withheld for ranks that write no more, as `silent` says of each.
+    #[cold]
+    pub(crate) fn release_withheld(&mut self, mut silent: impl FnMut(u32) -> bool) {
+        let Self { withheld, staging, .. } = self;
+        withheld.retain(|(rank, block)| {
+            let over = silent(*rank);
+            if over {
+                staging.give_back(*block);
+            }
+            !over
+        });
+    }
+
+    /// Whether memory is withheld for lost ranks.
+    pub(crate) fn withholds(&self) -> bool {
+        !self.withheld.is_empty()
     }
 
     /// How a peer has ended, if it is lost or has finished.
@@ -88,10 +120,10 @@ impl Machine {
     }
 
     /// The error of a message of a peer that is gone, or whose communicator was freed.
-    pub(crate) fn why_gone(&self, rank: u32, tag: u32) -> MessageError {
+    pub(crate) fn why_gone(&self, rank: u32, tag: u32, bytes: AskedBytes) -> MessageError {
         match self.gone(rank) {
-            Some(Failure::Gone(cause)) => MessageError::gone(rank, tag, cause),
-            _ => MessageError::Freed { tag: AskedTag::of(tag) },
+            Some(Failure::Gone(cause)) => MessageError::gone(rank, tag, bytes, cause),
+            _ => MessageError::freed(rank, tag, bytes),
         }
     }
 

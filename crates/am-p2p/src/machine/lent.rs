@@ -123,6 +123,11 @@ impl Machine {
         let receive = self.receives.get_mut(key)?;
         let ((send, _), from) = (receive.take_lent()?, receive.from);
         self.counts.ack += 1;
+        // As the sender counts it.
+        match self.config.protocol {
+            Protocol::Elided => self.counts.received_by.lent += 1,
+            _ => self.counts.received_by.read += 1,
+        }
         self.finish(key);
         let (peer, ack) = (self.peer(from), Control::Ack { send });
         if self.peers[peer].queue.is_empty() && self.peers[peer].gone.is_none() {

@@ -9,6 +9,7 @@
 //! | `sending` | messages on their way out: eager, announced, written |
 //! | `receive` | what a receive asks for, and what has come for it |
 //! | `receiving` | receives, and how they meet messages |
+//! | `taking` | receives that are over, and what they have brought |
 //! | `direct` | the receive of a blocking call that is the only one |
 //! | `line` | receives for eager messages that come in the order of the receives |
 //! | `unexpected` | messages that nobody has asked for yet |
@@ -56,6 +57,7 @@ mod report;
 mod scenarios;
 mod sending;
 mod staging;
+mod taking;
 mod unexpected;
 
 pub(crate) use advance::{Unsent, Wire};
@@ -188,8 +190,9 @@ pub(crate) struct Machine {
     /// Messages that have met no receive, each under all selectors that match it.
     unexpected: Chains,
     staging: Staging,
-    /// Bytes of it that lost peers may still write to, so that no other message gets them.
-    withheld: u64,
+    /// Parts of it that lost peers may still write to, with their ranks: no other message gets them before it is
+    /// known that these write no more.
+    withheld: Vec<(u32, Block)>,
     lender: Lender,
     /// Receives whose messages wait for calls that read them, and how long the first of them has waited.
     unread: VecDeque<Key>,
@@ -241,7 +244,7 @@ impl Machine {
             line: Line::default(),
             unexpected: Chains::new(),
             staging: Staging::default(),
-            withheld: 0,
+            withheld: Vec::new(),
             lender: Lender::new(lent::LOANS),
             unread: VecDeque::new(),
             patience: 0,
@@ -472,6 +475,18 @@ impl Machine {
         !(self.ready.is_empty() && self.unread.is_empty())
     }
 
+    /// Whether there is a free part of the staging memory that is so long.
+    #[cfg(test)]
+    pub(crate) fn staging_has(&self, bytes: u64) -> bool {
+        self.staging.has(bytes)
+    }
+
+    /// Bytes of the staging memory that are withheld.
+    #[cfg(test)]
+    pub(crate) fn withheld(&self) -> u64 {
+        self.withheld.iter().map(|(_, block)| block.len.next_multiple_of(64)).sum()
+    }
+
     /// What takes room here: sends, receives, messages that nobody asked for, and staging, free or withheld.
     #[cfg(test)]
     fn load(&self) -> (usize, usize, usize, u64) {
@@ -479,7 +494,7 @@ impl Machine {
             self.sends.len(),
             self.receives.len() + self.line.used(),
             self.stored.len(),
-            self.staging.free() + self.withheld,
+            self.staging.free() + self.withheld(),
         )
     }
 

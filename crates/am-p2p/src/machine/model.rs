@@ -532,8 +532,16 @@ impl Play {
                     machine.name_direct(asked.key);
                     out.truncate(info.len as usize);
                     let (bytes, cancelled) = (Vec::new(), false);
-                    let taken =
-                        Taken { info, cancelled, failure, bytes, staged: None, place: None, landed: false };
+                    let taken = Taken {
+                        info,
+                        met: true,
+                        cancelled,
+                        failure,
+                        bytes,
+                        staged: None,
+                        place: None,
+                        landed: false,
+                    };
                     self.brought.insert((me, asked.key), (asked, taken, out));
                     done = true;
                 }

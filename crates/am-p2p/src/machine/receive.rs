@@ -160,6 +160,8 @@ pub(crate) struct Receive {
     pub(super) advertised: bool,
     pub(super) cancelling: bool,
     pub(super) wanted: bool,
+    /// Whether it has met its message.
+    pub(super) met: bool,
     pub(super) failure: Option<Failure>,
     /// What only long messages have: apart, so that what is made for each receive is little.
     pub(super) far: Option<Box<Transfer>>,
@@ -286,7 +288,7 @@ impl Receive {
     #[inline]
     pub(super) fn take(&mut self, from: u32, envelope: &Envelope, len: u64) {
         let kind = envelope.kind & KIND;
-        (self.from, self.tag, self.len, self.sent_kind) = (from, envelope.tag, len, kind);
+        (self.from, self.tag, self.len, self.sent_kind, self.met) = (from, envelope.tag, len, kind, true);
         if self.failure.is_some() {
             return;
         }
@@ -323,6 +325,8 @@ pub(crate) struct MessageInfo {
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) info: MessageInfo,
+    /// Whether it has met a message, so that the length is known.
+    pub(crate) met: bool,
     pub(crate) cancelled: bool,
     pub(crate) failure: Option<Failure>,
     /// The bytes, unless they are in the segment, or were read into memory of their own.

@@ -5,16 +5,14 @@ use super::chains::Selector;
 use super::control::{Control, Credit, Envelope, Offer, Part, SHORT};
 use super::peers::OutOfOrder;
 use super::place::MakePlace;
-use super::receive::{Arriving, Bytes, Keep, MessageInfo, Reading, Receive, SHORT_MESSAGE, Stage, Taken, Word};
-use super::receive::{copy_short, short_of};
+use super::receive::short_of;
+use super::receive::{Arriving, Bytes, Reading, Receive, SHORT_MESSAGE, Stage, Word};
 use super::sending::units;
-use super::staging::Block;
 use super::unexpected::Content;
 use super::{Failure, LARGEST_TAG, Machine, zeroes};
 use crate::config::Protocol;
 use am_core::Payload;
 use am_core::slab::Key;
-use am_core::zerocopy::IntoBytes;
 
 /// What to do with a message that has come.
 enum Arrival {
@@ -44,6 +42,7 @@ impl Machine {
             advertised: false,
             cancelling: false,
             wanted: true,
+            met: false,
             failure: None,
             far: None,
         };
@@ -279,6 +278,7 @@ impl Machine {
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, *envelope));
         counts.received += 1;
+        counts.received_by.eager += 1;
         pair.expected = envelope.sequence.wrapping_add(1);
         peer.returned = credit;
         peer.received.add(units);
@@ -381,17 +381,23 @@ impl Machine {
     }
 
     #[inline(always)]
+    fn count_eager(&mut self) {
+        self.counts.received += 1;
+        self.counts.received_by.eager += 1;
+    }
+
+    #[inline(always)]
     fn eager_now(&mut self, peer: usize, from: u32, envelope: Envelope, payload: &Payload<'_>) {
         let len = payload.len() as u64;
         #[cfg(test)]
         self.history.push(super::model::Event::Arrived(from, envelope));
         if self.direct.waits_for(from, &envelope) {
-            self.counts.received += 1;
+            self.count_eager();
             self.direct.fill(from, &envelope, payload);
             return self.consume(peer, units(len));
         }
         if self.line.fill(&mut self.pool, from, &envelope, payload) {
-            self.counts.received += 1;
+            self.count_eager();
             return self.consume(peer, units(len));
         }
         self.eager_posted(peer, from, envelope, payload);
@@ -423,7 +429,7 @@ impl Machine {
         }
         let selector = receive.selector;
         self.posted.remove(selector, key);
-        self.counts.received += 1;
+        self.count_eager();
         self.consume(peer, units(len));
     }
 
@@ -447,6 +453,7 @@ impl Machine {
         let len = payload.len() as u64;
         let advertised = self.receive_mut(key).advertised;
         self.unlink(key);
+        self.counts.received_by.eager += 1;
         if self.match_envelope(key, from, &envelope, len) && len != 0 {
             let mut bytes = self.buffer();
             bytes.resize(payload.len(), 0);
@@ -500,6 +507,7 @@ impl Machine {
         self.consume(peer, 1);
         self.unlink(key);
         self.match_envelope(key, from, &envelope, len);
+        self.counts.received_by.receiver_initiated += 1;
         let receive = self.receive_mut(key);
         (receive.stage, receive.transfer().ended) = (Stage::Moving, true);
         self.complete_if_arrived(key);
@@ -520,6 +528,7 @@ impl Machine {
         let capacity = self.receive_mut(key).capacity;
         if advertised && len <= capacity {
             // The sender finds the receive that was advertised, and writes to it.
+            self.counts.received_by.crossing += 1;
             let receive = self.receive_mut(key);
             (receive.stage, receive.transfer().ended) = (Stage::Moving, elides);
             return self.complete_if_arrived(key);
@@ -560,6 +569,7 @@ impl Machine {
             self.mark_ready(peer);
         } else {
             self.counts.cts += 1;
+            self.counts.received_by.sender_initiated += 1;
             let (offset, stays) = (staged.map(|block| block.offset), own.is_some());
             self.queue_control(peer, Control::Cts { send, receive: key, offset, stays, copies: false });
         }
@@ -653,6 +663,7 @@ impl Machine {
         if let Some(reading) = receive.reading() {
             let peer = self.peer(from);
             self.counts.ack += 1;
+            self.counts.received_by.read += 1;
             self.queue_control(peer, Control::Ack { send: reading.send });
         }
         self.finish(key);
@@ -674,120 +685,5 @@ impl Machine {
         if let Bytes::Buffer(bytes) = receive.bytes {
             self.recycle(bytes);
         }
-    }
-
-    /// Whether a receive is over.
-    #[inline]
-    pub(crate) fn is_received(&self, key: Key) -> bool {
-        let over = || self.receives.get(self.posted_of(key)).is_none_or(Receive::is_over);
-        self.is_over_in_line(key).unwrap_or_else(over)
-    }
-
-    /// Where a message is being written to, and how many bytes of it from its beginning on are there. Not where
-    /// parts may come in another order, or the message is not received.
-    pub(crate) fn arrived(&self, key: Key) -> Option<(Block, u64)> {
-        let receive = self.receives.get(self.posted_of(key));
-        let receive = receive.filter(|receive| self.ordered && receive.reading().is_none())?;
-        let well = receive.stage == Stage::Moving && receive.failure.is_none();
-        Some((receive.staged().filter(|_| well)?, receive.arrived()))
-    }
-
-    /// Whom a receive waits for: the rank, and whether it has met a message.
-    pub(crate) fn waits_for(&self, key: Key) -> Option<(Selector, u32, bool)> {
-        if self.is_over_in_line(key).is_some() {
-            return self.selector_in_line(key).map(|selector| (selector, selector.source, false));
-        }
-        let receive = self.receives.get(self.posted_of(key))?;
-        let met = matches!(receive.stage, Stage::Moving | Stage::Retiring);
-        Some((receive.selector, receive.from, met))
-    }
-
-    /// Whether a receive has met no message and may still do so.
-    pub(crate) fn is_unmet(&self, key: Key) -> bool {
-        !self.is_received(key) && self.waits_for(key).is_some_and(|(_, _, met)| !met)
-    }
-
-    /// Copies out the message of a receive that is over and well, if the entry has its bytes; it goes.
-    /// `None`, and nothing has changed, otherwise.
-    #[inline(always)]
-    pub(crate) fn take_copied(&mut self, key: Key, out: &mut [u8]) -> Option<MessageInfo> {
-        match self.take_short(key, out) {
-            None => self.take_posted(key, out),
-            taken => taken,
-        }
-    }
-
-    /// The same, of a receive that is not in the line.
-    #[inline(never)]
-    fn take_posted(&mut self, name: Key, out: &mut [u8]) -> Option<MessageInfo> {
-        let key = self.posted_of(name);
-        let receive = self.receives.get_mut(key)?;
-        let elsewhere = receive.staged().is_some() || receive.has_place();
-        if receive.stage != Stage::Done || receive.failure.is_some() || elsewhere {
-            return None;
-        }
-        let (info, len) = (receive.info(), receive.len as usize);
-        match &mut receive.bytes {
-            Bytes::Short(short) => copy_short(short, out.get_mut(..len)?),
-            Bytes::Buffer(bytes) => {
-                out.get_mut(..len)?.copy_from_slice(bytes.get(..len)?);
-                let bytes = std::mem::take(bytes);
-                self.recycle(bytes);
-            }
-        }
-        self.receives.discard(key);
-        self.leave_line(name);
-        Some(info)
-    }
-
-    /// What a receive that is over has brought; its entry goes. The caller gives back what it holds.
-    pub(crate) fn take_received(&mut self, key: Key) -> Option<Taken> {
-        if self.is_over_in_line(key).is_some() {
-            return self.take_from_line(key);
-        }
-        let name = key;
-        let key = self.posted_of(name);
-        if !self.is_received(key) {
-            return None;
-        }
-        self.leave_line(name);
-        let receive = self.receives.get_mut(key).filter(|receive| receive.is_over())?;
-        let info = receive.info();
-        if !matches!(receive.stage, Stage::Done | Stage::Cancelled) {
-            // Its sender has not been heard yet, and may write where it was told to.
-            receive.wanted = false;
-            let failure = receive.failure;
-            return Some(Taken {
-                info,
-                cancelled: false,
-                failure,
-                bytes: Vec::new(),
-                staged: None,
-                place: None,
-                landed: false,
-            });
-        }
-        let mut receive = self.receives.remove(key)?;
-        let cancelled = receive.stage == Stage::Cancelled && receive.failure.is_none();
-        let landed = receive.has_own() && receive.staged().is_some();
-        let (failure, staged) = (receive.failure, receive.take_staged());
-        let place = receive.far.and_then(|far| far.place);
-        let bytes = match receive.bytes {
-            Bytes::Buffer(bytes) => bytes,
-            Bytes::Short(short) => {
-                let mut bytes = self.buffer();
-                bytes.extend_from_slice(&short.as_bytes()[..info.len as usize]);
-                bytes
-            }
-        };
-        Some(Taken { info, cancelled, failure, bytes, staged, place, landed })
-    }
-
-    /// Keeps the memory that a receive's message goes to, if it is under way, since nobody waits for it any more.
-    pub(crate) fn keep_receive(&mut self, key: Key, keep: Keep) {
-        if let Some(receive) = self.receives.get_mut(self.posted_of(key)) {
-            receive.transfer().keep = Some(keep);
-        }
-        self.drop_receive(key);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::adverts::Cancel;
 use super::control::Offer;
-use super::model::{LINK, Packet, Play};
+use super::model::{LINK, Packet, Play, SEGMENT};
 use super::*;
 use am_core::Payload;
 use am_core::layer::Progress;
@@ -313,6 +313,8 @@ fn memory_that_a_lost_rank_may_write_is_withheld() {
             play.deliver(0, 1);
         }
         let to = staged(&play).expect("it has some");
+        // The sender is told of it.
+        play.advance(1);
         play.machines[1].lose(0, Some(LossCause::Died));
         let taken = play.machines[1].take_received(receive).expect("it is over");
         taken.staged.into_iter().for_each(|block| play.machines[1].release(block));
@@ -410,5 +412,57 @@ fn who_does_not_see_a_segment_has_copied_nothing_there() {
         play.machines[1].on_part(0, &part, &Payload::EMPTY);
         let sender = play.machines[1].peer_of[&0] as usize;
         assert_eq!(play.machines[1].peers[sender].is_faulty(), !maps);
+    }
+}
+
+/// Memory that a lost rank has been told of is withheld until it writes no more; what it does not know of, or has
+/// filled, is free at once.
+#[test]
+fn memory_is_withheld_while_somebody_may_write_there() {
+    let died = Some(LossCause::Died);
+    let withheld = |machine: &Machine| (machine.withheld(), machine.staging.free() + machine.withheld());
+    // The answer to an announcement, before it is sent and after.
+    for told in [false, true] {
+        let mut play = Play::pair_with(Protocol::SenderInitiated, 1 << 20);
+        play.send_one(3, 1000);
+        play.advance(0);
+        assert!(play.deliver(0, 1));
+        let receive = play.post_one(3, 1000);
+        if told {
+            play.advance(1);
+        }
+        let machine = &mut play.machines[1];
+        machine.lose(0, died);
+        assert!(machine.take_received(receive).is_some());
+        assert_eq!(withheld(machine), (if told { 1024 } else { 0 }, SEGMENT), "told {told}");
+        machine.release_withheld(|rank| rank != 0);
+        assert_eq!(machine.withholds(), told);
+        machine.release_withheld(|rank| rank == 0);
+        assert_eq!((machine.withholds(), machine.staging.free()), (false, SEGMENT));
+    }
+    // An advertised receive, which was told of.
+    let mut play = Play::pair_with(Protocol::Elided, 1 << 20);
+    play.post_one(3, 1000);
+    play.settle();
+    play.machines[1].lose(0, died);
+    assert_eq!(withheld(&play.machines[1]), (1024, SEGMENT));
+    // A message that is read: before it is asked for, while it is on its way, and when nothing more was asked for.
+    for (asked, answered) in [(false, false), (true, false), (true, true)] {
+        let mut play = Play::pair_with(Protocol::Read, 1 << 20);
+        play.send_one(3, 200);
+        play.advance(0);
+        assert!(play.deliver(0, 1));
+        play.post_one(3, 1000);
+        if asked {
+            play.advance(1);
+        }
+        if answered {
+            // All of it was asked for at once.
+            assert!(play.deliver(1, 0) && !play.deliver(1, 0) && play.deliver(0, 1));
+        }
+        play.machines[1].lose(0, died);
+        let expected = if asked && !answered { 256 } else { 0 };
+        let free = withheld(&play.machines[1]).0;
+        assert_eq!(free, expected, "asked {asked}, answered {answered}");
     }
 }

@@ -48,6 +48,7 @@ impl Machine {
         let peer = self.peer(from);
         match content {
             Content::Here(bytes) => {
+                self.counts.received_by.eager += 1;
                 if self.match_envelope(key, from, &envelope, len) {
                     self.receive_mut(key).bytes = Bytes::Buffer(bytes);
                 } else {

@@ -1,6 +1,7 @@
 //! Random programs, played with each protocol.
 
 use super::*;
+use crate::config::ByProtocol;
 
 /// Plays a random program; what was counted, of all ranks.
 fn play(mut play: Play) -> Vec<Counts> {
@@ -30,7 +31,23 @@ fn play(mut play: Play) -> Vec<Counts> {
     }
     assert_eq!(std::sync::Arc::strong_count(&play.owner), 1, "what was kept has gone");
     (0..ranks as u32).for_each(|me| play.check(me));
-    play.machines.iter().map(|machine| machine.counts).collect()
+    let counts: Vec<Counts> = play.machines.iter().map(|machine| machine.counts).collect();
+    assert_counts_agree(&counts);
+    counts
+}
+
+/// What the ranks of a job have sent by each protocol, they have received so, but for eager messages that were let
+/// go.
+fn assert_counts_agree(counts: &[Counts]) {
+    let all = |of: fn(&Counts) -> ByProtocol| {
+        counts.iter().map(of).fold([0; 6], |sum, by| {
+            let ByProtocol { eager, read, sender_initiated, receiver_initiated, crossing, lent } = by;
+            let other = [eager, read, sender_initiated, receiver_initiated, crossing, lent];
+            std::array::from_fn(|index| sum[index] + other[index])
+        })
+    };
+    let (sent, received) = (all(Counts::sent_by), all(|counts| counts.received_by));
+    assert!(received[0] <= sent[0] && received[1..] == sent[1..], "sent {sent:?}, received {received:?}");
 }
 
 /// As many programs as `AM_P2P_SEEDS` says.
