@@ -9,8 +9,10 @@ use crate::world::{Failure, Verdict, World, ensure, equal};
 use am_core::{Endpoint, Handlers, Rank, Transport};
 use am_p2p::request::wait_all;
 use am_p2p::{
-    ANY_SOURCE, ANY_TAG, Communicator, MessageConfig, MessageError, P2p, Pending, Protocol, Source, Status, Tag,
+    ANY_SOURCE, ANY_TAG, ByProtocol, Communicator, MessageConfig, MessageError, P2p, Pending, Protocol, Source,
+    Status, Tag,
 };
+use am_pgas::collectives::Sum;
 use std::collections::BTreeMap;
 
 pub(super) type Ranks<T> = Endpoint<T, P2p>;
@@ -177,17 +179,20 @@ fn round<T: Transport>(
     };
     let got = receive_all(endpoint, team, (&mine, &mut places), way, send, early)?;
     equal("messages of a round", got.len(), mine.len())?;
-    // Of the same source and tag, earlier receives got earlier messages.
+    // Of the same source and tag, earlier receives got earlier messages; where receives take any tag, of the same
+    // source.
+    let any_tag = !matches!(way, Way::Exact | Way::AnySource);
     let mut next = BTreeMap::<(u32, i32), usize>::new();
     for (status, bytes) in got {
         let (from, tag) = (status.source_rank(), status.tag());
         let all = numbers.get(&(from, me)).map_or(&[][..], Vec::as_slice);
-        let start = next.entry((from, tag)).or_default();
-        let rest = all.iter().enumerate().skip(*start);
-        let found =
-            rest.filter(|(_, message)| message.tag == tag).map(|(index, message)| (index, *message)).next();
+        let start = next.entry((from, if any_tag { -1 } else { tag })).or_default();
+        let mut rest = all.iter().enumerate().skip(*start).filter(|(_, message)| any_tag || message.tag == tag);
+        let found = rest.next().map(|(index, message)| (index, *message));
+        let found = found.filter(|(_, message)| message.tag == tag);
         let Some((index, message)) = found else {
-            return Err(Failure::Check(format!("round {number}: a message too many from {from} with tag {tag}")));
+            let text = format!("round {number}: a message from {from} with tag {tag} that it is not the turn of");
+            return Err(Failure::Check(text));
         };
         *start = index + 1;
         let expected = content(world, number, &message, index as u32);
@@ -200,6 +205,23 @@ fn round<T: Transport>(
     Ok(())
 }
 
+/// What all ranks have sent by each protocol, they have received so.
+pub(super) fn same_counts<T: Transport>(endpoint: &mut Ranks<T>, all: &Communicator) -> Verdict {
+    let numbers = |by: ByProtocol| {
+        let ByProtocol { eager, read, sender_initiated, receiver_initiated, crossing, lent, .. } = by;
+        [eager, read, sender_initiated, receiver_initiated, crossing, lent]
+    };
+    let counts = all.counts(endpoint);
+    let (sent, received) = (numbers(counts.sent_by()), numbers(counts.received_by));
+    let mut sums = [[0; 6]; 2];
+    for (sums, counts) in sums.iter_mut().zip([sent, received]) {
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum = all.team().allreduce_one(endpoint, count, Sum).map_err(MessageError::from)?;
+        }
+    }
+    equal("messages received by each protocol", sums[1], sums[0])
+}
+
 /// Rounds of random messages in two communicators.
 pub(super) fn matched<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut endpoint = attach(world, transport, MessageConfig::default())?;
@@ -210,8 +232,8 @@ pub(super) fn matched<T: Transport>(world: &World, transport: T) -> Verdict {
         let team = if number % 3 == 2 { &other } else { &all };
         round(world, &mut endpoint, team, number, 200)?;
     }
-    let counts = all.counts(&endpoint);
-    equal("ignored messages", counts.ignored, 0)?;
+    equal("ignored messages", all.counts(&endpoint).ignored, 0)?;
+    same_counts(&mut endpoint, &all)?;
     endpoint.finish()?;
     Ok(())
 }
@@ -242,6 +264,7 @@ pub(super) fn protocols<T: Transport>(world: &World, transport: T) -> Verdict {
         }
     }
     equal("ignored messages", all.counts(&endpoint).ignored, 0)?;
+    same_counts(&mut endpoint, &all)?;
     endpoint.finish()?;
     Ok(())
 }
