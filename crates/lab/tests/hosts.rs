@@ -123,14 +123,14 @@ impl Play {
     }
 
     /// Runs the job, with `meanwhile` beside it; fails if it hangs or leaves anything behind.
-    fn run(self, meanwhile: impl FnOnce(&Path) -> Outcomes) -> Result<Outcome, Box<dyn Error>> {
+    fn run(self, meanwhile: impl FnOnce(&Running<'_>) -> Outcomes) -> Result<Outcome, Box<dyn Error>> {
         let open = open_files()?;
         let Self { launcher, scratch } = self;
         // The ranks die with the thread that launches them, which is therefore another one.
         let job = thread::spawn(move || launcher.launch());
-        let beside = meanwhile(&scratch);
+        let beside = meanwhile(&Running { scratch: &scratch, has_ended: &|| job.is_finished() });
         let outcome = job.join().map_err(|_| "the launcher panicked")??;
-        beside?;
+        beside.map_err(|error| format!("{error}; the ranks: {:?}", outcome.ends()))?;
         check(!outcome.timed_out(), || "the job hangs".into())?;
         for (rank, process) in processes(&scratch)? {
             wait_until(&format!("the end of rank {rank}, process {}", process[0]), || !exists(process[0]))?;
@@ -140,6 +140,26 @@ impl Play {
         })?;
         fs::remove_dir_all(&scratch)?;
         Ok(outcome)
+    }
+}
+
+/// A job that runs, for what happens beside it.
+struct Running<'j> {
+    scratch: &'j Path,
+    has_ended: &'j dyn Fn() -> bool,
+}
+
+impl Running<'_> {
+    /// Waits for something that the job does; fails once that has ended without it.
+    fn wait_until(&self, what: &str, mut done: impl FnMut() -> bool) -> Outcomes {
+        let mut ended = false;
+        wait_until(what, || {
+            let before = (self.has_ended)();
+            let done = done();
+            ended = before && !done;
+            done || ended
+        })?;
+        check(!ended, || format!("the job has ended without {what}"))
     }
 }
 
@@ -467,9 +487,9 @@ fn survivors_are_told(play: Play) -> Outcomes {
 
 /// Unless told otherwise, the launcher ends the job on all hosts with its first rank that fails.
 fn killed_rank_ends_the_job(network: &Network) -> Outcomes {
-    let outcome = Play::new(network, "idle", 4)?.run(|scratch| {
-        wait_until("the ranks", || processes(scratch).is_ok_and(|all| all.len() == 4))?;
-        Ok(kill(Pid::from_raw(processes(scratch)?[2].1[0]), Signal::SIGKILL)?)
+    let outcome = Play::new(network, "idle", 4)?.run(|job| {
+        job.wait_until("the ranks", || processes(job.scratch).is_ok_and(|all| all.len() == 4))?;
+        Ok(kill(Pid::from_raw(processes(job.scratch)?[2].1[0]), Signal::SIGKILL)?)
     })?;
     let [term, killed] = [RankEnd::Killed(15), RankEnd::Killed(9)];
     check(outcome.ends() == [term, term, killed, term], || format!("{:?}", outcome.ends()))?;
@@ -478,9 +498,9 @@ fn killed_rank_ends_the_job(network: &Network) -> Outcomes {
 
 /// An agent is killed the hard way: its ranks die, and the launcher knows that the host is lost.
 fn killed_agent(network: &Network) -> Outcomes {
-    let outcome = Play::new(network, "idle", 4)?.run(|scratch| {
-        wait_until("the ranks", || processes(scratch).is_ok_and(|all| all.len() == 4))?;
-        Ok(kill(Pid::from_raw(processes(scratch)?[2].1[1]), Signal::SIGKILL)?)
+    let outcome = Play::new(network, "idle", 4)?.run(|job| {
+        job.wait_until("the ranks", || processes(job.scratch).is_ok_and(|all| all.len() == 4))?;
+        Ok(kill(Pid::from_raw(processes(job.scratch)?[2].1[1]), Signal::SIGKILL)?)
     })?;
     let [term, lost] = [RankEnd::Killed(15), RankEnd::Lost];
     check(outcome.ends() == [term, term, lost, lost], || format!("{:?}", outcome.ends()))?;
@@ -504,14 +524,18 @@ fn killed_launcher(network: &Network) -> Outcomes {
 
 /// A cable is cut and mended while ranks talk: nobody is lost, and every message arrives once.
 fn cut_link_that_heals(network: &Network) -> Outcomes {
-    heals(Play::new(network, "rounds", 4)?, network)
+    heals(network, |launcher| launcher)
 }
 
-fn heals(play: Play, network: &Network) -> Outcomes {
-    let outcome = play.run(|scratch| {
-        let rounds = || fs::read_to_string(scratch.join("rounds")).ok().and_then(|text| text.parse::<u64>().ok());
+fn heals(network: &Network, change: impl Fn(Launcher) -> Launcher) -> Outcomes {
+    // The system may take many seconds to mend a cable while other tests make and remove networks.
+    let play = Play::of(env::current_exe()?, network, "rounds", 4, |hosts| hosts.lost_after(2 * HANGS))?;
+    let play = play.with(|launcher| change(launcher).env("AM_UDP_SILENCE", "360"));
+    let outcome = play.run(|job| {
+        let rounds =
+            || fs::read_to_string(job.scratch.join("rounds")).ok().and_then(|text| text.parse::<u64>().ok());
         let after =
-            |rounds_done: u64| wait_until("another round", || rounds().is_some_and(|done| done > rounds_done));
+            |rounds_done: u64| job.wait_until("another round", || rounds().is_some_and(|done| done > rounds_done));
         after(0)?;
         for _ in 0..2 {
             network.set_link(1, false);
@@ -520,7 +544,7 @@ fn heals(play: Play, network: &Network) -> Outcomes {
             network.set_link(1, true);
             after(before)?;
         }
-        Ok(fs::write(scratch.join("stop"), "")?)
+        Ok(fs::write(job.scratch.join("stop"), "")?)
     })?;
     check(outcome.is_success(), || format!("{:?}", outcome.ends()))
 }
@@ -535,8 +559,8 @@ fn cut_link_that_does_not_heal(network: &Network) -> Outcomes {
 }
 
 fn does_not_heal(play: Play, network: &Network) -> Outcomes {
-    let outcome = play.run(|scratch| {
-        wait_until("the ranks", || (0..4).all(|rank| scratch.join(format!("ready-{rank}")).exists()))?;
+    let outcome = play.run(|job| {
+        job.wait_until("the ranks", || (0..4).all(|rank| job.scratch.join(format!("ready-{rank}")).exists()))?;
         network.set_link(1, false);
         Ok(())
     })?;
@@ -554,10 +578,7 @@ mod libfabric {
         [
             on("libfabric_two_hosts_suite_full", &[24, 24], suite).full(),
             on("libfabric_killed_rank", &[24, 24], killed_rank),
-            on("libfabric_cut_link_that_heals_full", &[24, 24], |network| {
-                heals(over_tcp(network, "rounds")?, network)
-            })
-            .full(),
+            on("libfabric_cut_link_that_heals_full", &[24, 24], |network| heals(network, variables)).full(),
             on("libfabric_cut_link_that_does_not_heal", &[24, 24], cut_link_that_does_not_heal),
             on("libfabric_and_udp", &[24, 24, 25], carriers),
             on("libfabric_and_udp_suite", &[24, 24, 25], |network| three(network, Profile::Quick)),
@@ -596,8 +617,8 @@ mod libfabric {
         let lost_after = Duration::from_secs(10);
         let play = Play::of(env::current_exe()?, network, "survive 2", 3, |hosts| hosts.lost_after(lost_after))?;
         let play = play.with(|launcher| all_three(launcher.keep_going(true)).env("AM_UDP_SILENCE", "60"));
-        let outcome = play.run(|scratch| {
-            wait_until("the ranks", || (0..3).all(|rank| scratch.join(format!("ready-{rank}")).exists()))?;
+        let outcome = play.run(|job| {
+            job.wait_until("the ranks", || (0..3).all(|rank| job.scratch.join(format!("ready-{rank}")).exists()))?;
             network.set_link(2, false);
             Ok(())
         })?;

@@ -33,8 +33,6 @@ use crate::outcome::{EXIT_LAUNCHER_FAILED, EXIT_USAGE};
 pub(crate) const TERMINAL_SIGNALS: &[Signal] = &[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP];
 /// The longest orders: arguments and environment of a program together are at most a few megabytes.
 const LONGEST_ORDERS: usize = 64 << 20;
-/// How long the last words may take to leave.
-const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// How often a rank that does not take what it is told is tried again.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -142,7 +140,7 @@ impl<'a> Agent<'a> {
             Err(Stop::Failed(error)) => {
                 let (code, reason) = (error.code(), error.to_string());
                 agent.tell(&FromAgent::Failed { host: orders.host, code, reason });
-                agent.drain();
+                agent.part();
                 Ok(code)
             }
         }
@@ -180,7 +178,7 @@ impl<'a> Agent<'a> {
             merger.join();
         }
         self.tell(&FromAgent::Over);
-        self.drain();
+        self.part();
         Ok(())
     }
 
@@ -339,13 +337,9 @@ impl<'a> Agent<'a> {
         self.channel.send(message);
     }
 
-    /// Sends what is queued, if the launcher takes it.
-    fn drain(&mut self) {
-        let until = Instant::now() + DRAIN_TIME;
-        while self.channel.pump::<ToAgent>().is_ok()
-            && self.channel.queued() > 0
-            && self.channel.rest(until).is_ok()
-        {}
+    /// Waits until the launcher has taken the last words, as long as a launcher may be silent.
+    fn part(&mut self) {
+        self.channel.part::<ToAgent>(Instant::now() + self.orders.lost_after);
     }
 }
 

@@ -314,6 +314,13 @@ impl Channel {
         }
     }
 
+    /// Sends what is queued and waits until the other end hangs up, as it does once it has read the last word. A
+    /// channel that is dropped before may lose that: what arrives at an end that is closed resets the connection,
+    /// and with it goes what is still on its way, after a cut for instance.
+    pub(crate) fn part<M: Wire>(&mut self, until: Instant) {
+        while self.pump::<M>().is_ok() && self.rest(until).is_ok() {}
+    }
+
     /// Moves bytes both ways without blocking until both ends have proven themselves; returns whether the other
     /// has.
     ///

@@ -239,7 +239,10 @@ impl ClusterMonitor<'_> {
             }
             FromAgent::Over => {
                 monitor.over = true;
-                if !monitor.live.is_empty() {
+                if monitor.live.is_empty() {
+                    // The agent waits for that: then it knows that its last word is here.
+                    monitor.state.channel = None;
+                } else {
                     self.lose(index, "its agent ended without a word about them");
                 }
             }

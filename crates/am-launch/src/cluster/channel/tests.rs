@@ -202,6 +202,25 @@ fn a_wait_for_room_does_not_end_at_words() {
     assert!(slept, "words that nobody reads end every wait");
 }
 
+/// What an end says last is read to the end by one that goes on talking: a word that meets a closed end would
+/// reset the connection.
+#[test]
+fn last_words_arrive_whole() {
+    let (mut server, mut client, until) = acquainted();
+    let last = "x".repeat(1 << 20);
+    client.send(&last);
+    let leaving = thread::spawn(move || client.part::<String>(until));
+    let mut received = Vec::new();
+    while received.is_empty() {
+        server.send(&"go on".to_owned());
+        received = server.pump::<String>().unwrap();
+        thread::yield_now();
+    }
+    assert!(received == [last]);
+    drop(server);
+    leaving.join().unwrap();
+}
+
 /// Ends of different versions must not take each other for strangers: who changes these bytes changes
 /// [`PROTOCOL`].
 #[test]
