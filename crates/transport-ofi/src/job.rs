@@ -88,6 +88,13 @@ impl Card {
     }
 }
 
+/// Whether a provider of this version of the library says of a message that it is on its way when it had no place
+/// for it: `ofi_rxd` before libfabric 2.4 does. Injected messages take such places until they are acknowledged,
+/// which nobody can count; those with a completion are fewer than there are places.
+fn drops_what_it_accepts(provider: &str, version: (u32, u32)) -> bool {
+    provider.split(';').any(|part| part == "ofi_rxd") && version < (2, 4)
+}
+
 /// The rank of an endpoint, of which there are so many of each.
 fn rank_of(index: usize, endpoints: u16) -> Rank {
     Rank((index / usize::from(endpoints)) as u32)
@@ -155,7 +162,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
             chunk_bytes: config.chunk_bytes.min(offer.largest),
             slots,
             slot_bytes: config.frame_bytes(),
-            inject: offer.inject,
+            inject: if drops_what_it_accepts(&offer.provider, provider::version()?) { 0 } else { offer.inject },
         };
         let mut open = |sizes| {
             let (provider, segment) = (&offer.provider, &segment.erase());
@@ -403,6 +410,18 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text: String) {
             let _ = text.parse::<Card>();
+        }
+    }
+
+    #[test]
+    fn nothing_is_injected_where_that_may_drop_others() {
+        for (provider, version, expected) in [
+            ("udp;ofi_rxd", (1, 17), true),
+            ("udp;ofi_rxd", (2, 3), true),
+            ("udp;ofi_rxd", (2, 4), false),
+            ("tcp;ofi_rxm", (1, 17), false),
+        ] {
+            assert_eq!(drops_what_it_accepts(provider, version), expected, "{provider} {version:?}");
         }
     }
 

@@ -93,6 +93,9 @@
 //! * Frames are not sent again: a frame that a reliable provider has given up costs the pair its connection.
 //! * Puts and gets of `am-pgas` are the network's own, each with a buffer that is copied once. Its atomics are not
 //!   used: those of an interface are not coherent with the processor's. A put does not signal.
+//! * `udp;ofi_rxd` is for tests. Before libfabric 2.4 the provider below it overwrites completions when it has
+//!   more packets than its queue holds, and its endpoint stands still for ever; peers count as lost some 160 s
+//!   later. [`limit_provider_buffers`], which programs of the facade call, keeps the packets few.
 //! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
 //! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an
 //!   order that spares it that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals

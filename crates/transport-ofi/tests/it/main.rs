@@ -12,6 +12,9 @@ mod processes;
 use std::io::Write as _;
 use transport_ofi::{OfiConfig, OfiError};
 
+/// What `limit_provider_buffers` sets for `udp;ofi_rxd`, before it is loaded.
+pub(crate) const RXD_PACKETS: (&str, &str) = ("FI_OFI_RXD_MAX_UNACKED", "16");
+
 /// Says that a test is skipped because the library, or the provider that it is about, is not on this machine. The
 /// line goes past the test runner, which shows nothing of tests that pass.
 ///

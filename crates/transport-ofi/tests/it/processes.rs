@@ -194,6 +194,9 @@ impl Player {
         if std::env::var_os(RXM_BUFFERS).is_none() {
             command.env(RXM_BUFFERS, "64");
         }
+        if std::env::var_os(crate::RXD_PACKETS.0).is_none() {
+            command.envs([crate::RXD_PACKETS]);
+        }
         command
             .env(RANK, format!("{part} {rank} {ranks} {provider}"))
             .stdin(Stdio::piped())
