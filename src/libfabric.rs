@@ -202,15 +202,39 @@ fn config_of(job: &Bootstrap) -> Result<OfiConfig, OfiError> {
 /// # Errors
 /// As [`Bootstrap::refuse`]: there is none, or ranks differ.
 pub(crate) fn agree(job: &Bootstrap) -> Result<(), RankError> {
-    let chosen = config_of(job).and_then(|config| Ok((transport_ofi::choose(&config)?, config)));
-    let (offer, config) = chosen.map_err(|error| job.refuse(error.to_string()))?;
-    let own = format!("{} with Mediums of {} bytes", offer.provider, config.medium);
-    // Who cannot say it cannot attach either, which is an error of its own.
-    let Ok(said) = job.allgather(own.as_bytes()) else { return Ok(()) };
-    match difference(&said) {
-        Some(text) => Err(job.refuse(text)),
-        None => Ok(()),
+    // Ranks of one host have the same limits.
+    let first = (0..job.rank().0).all(|rank| job.host_of(Rank(rank)) != job.host_of(job.rank()));
+    let peers = job.ranks() * u32::from(job.endpoints());
+    let open = |config: &_| match first {
+        true => transport_ofi::rehearse(config, peers),
+        false => transport_ofi::choose(config),
+    };
+    let chosen = config_of(job).and_then(|config| Ok((open(&config)?, config)));
+    let own = match &chosen {
+        Ok((offer, config)) => format!("{} with Mediums of {} bytes", offer.provider, config.medium),
+        Err(error) => format!("{OBSTACLE}{error}"),
+    };
+    match (job.allgather(own.as_bytes()), chosen) {
+        (Ok(said), _) => match obstacle(&said).or_else(|| difference(&said)) {
+            Some(text) => Err(job.refuse(text)),
+            None => Ok(()),
+        },
+        (Err(_), Err(error)) => Err(job.refuse(error.to_string())),
+        // Who cannot say it cannot attach either, which is an error of its own.
+        (Err(_), Ok(_)) => Ok(()),
     }
+}
+
+/// What a rank says first that cannot open an endpoint; why follows.
+const OBSTACLE: char = '!';
+
+/// Why the first rank that cannot open an endpoint cannot, with its number unless all say the same.
+fn obstacle(said: &[Vec<u8>]) -> Option<String> {
+    let reason = |text: &Vec<u8>| String::from_utf8_lossy(text).strip_prefix(OBSTACLE).map(str::to_owned);
+    let (rank, first) = (0u32..).zip(said).find_map(|(rank, text)| Some((rank, reason(text)?)))?;
+    let living = said.iter().filter(|text| !text.is_empty());
+    let common = living.map(reason).all(|other| other.as_ref() == Some(&first));
+    Some(if common { first } else { format!("rank {rank}: {first}") })
 }
 
 /// The first two ranks that do not say the same, and what; ranks that have ended say nothing.
@@ -249,7 +273,10 @@ pub(crate) fn check(lookup: Lookup<'_>) -> Result<(), String> {
     if !choice.has(Carrier::Ofi) {
         return Ok(());
     }
-    match transport_ofi::choose(&config) {
+    // Of a launcher; ranks do so when they have met.
+    let is_rank = lookup(am_launch::env::RANK).is_some();
+    let chosen = if is_rank { transport_ofi::choose(&config) } else { transport_ofi::rehearse(&config, 2) };
+    match chosen {
         // Other hosts may have one.
         Err(error) if choice.has(Carrier::Udp) && is_absence(&error) => Ok(()),
         other => other.map(drop).map_err(|error| error.to_string()),
@@ -293,6 +320,15 @@ mod tests {
         for wrong in ["", "x\n", "7", "7\nfabric", "7\n\ncard\ncard"] {
             assert!(Told::read(wrong, 2).is_none(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn who_cannot_open_an_endpoint_is_named() {
+        let said =
+            |texts: &[&str]| obstacle(&texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+        assert_eq!(said(&["", "tcp", "tcp", ""]), None);
+        assert_eq!(said(&["!no library", "", "!no library"]).unwrap(), "no library");
+        assert_eq!(said(&["", "tcp", "!no library"]).unwrap(), "rank 2: no library");
     }
 
     #[test]

@@ -75,6 +75,33 @@ fn ranks_that_differ_are_refused() {
     assert_eq!((outcome.first_failure(), outcome.code()), (Some(Rank(0)), 2));
 }
 
+/// Limits are met before ranks start, or before the program's code runs: whatever the limit, ranks greet or nobody
+/// does.
+#[test]
+fn limits_are_met_before_ranks_start() {
+    if !has_tcp("limits of descriptors") {
+        return;
+    }
+    let with_limit = |limit: u32| {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\"")]).arg(lab::example_program("hello"));
+        command.env("AM_TIMEOUT", "60s").env("AM_OFI_INTERFACE", "127.0.0.1").env("AM_TRANSPORT", "ofi:tcp");
+        command.output().expect("the example starts")
+    };
+    for limit in [18, 20, 22, 24, 26, 28, 30] {
+        let output = with_limit(limit);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        match output.status.code() {
+            Some(0) => assert_eq!(out.lines().count(), 3, "{limit}: {out}{err}"),
+            Some(2) => assert!(out.is_empty() && err.contains("ulimit -n"), "{limit}: {out}{err}"),
+            code => panic!("{limit}: {code:?}: {out}{err}"),
+        }
+    }
+    let output = with_limit(20);
+    let err = text(&output.stderr);
+    assert_eq!((output.status.code(), err.lines().count()), (Some(2), 1), "{err}");
+}
+
 #[test]
 fn what_this_machine_has_is_listed() {
     let output = hello(&[("AM_TRANSPORT", "list")]);

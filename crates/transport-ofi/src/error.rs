@@ -71,6 +71,19 @@ pub enum OfiError {
         /// What the system said.
         reason: Arc<io::Error>,
     },
+    /// The process may not open as many descriptors as an endpoint with its connections takes.
+    #[error(
+        "an endpoint of libfabric's provider {provider} and its connections take up to {needed} descriptors, but `ulimit -n` permits \
+         {limit}: raise it"
+    )]
+    Descriptors {
+        /// The provider.
+        provider: String,
+        /// Descriptors that the process needs, those that are open among them.
+        needed: u64,
+        /// What it may open.
+        limit: u64,
+    },
     /// A setting makes no sense.
     #[error("{name}={value} in the settings of libfabric's transport is not {expected}")]
     Setting {

@@ -17,6 +17,7 @@
 //! | [`OfiConfig`] | settings and their variables |
 //! | [`limit_provider_buffers`] | a provider's memory, before the library is loaded |
 //! | [`list`], [`choose`], [`Offer`], [`Verdict`] | what this machine has, what would be taken and why |
+//! | [`rehearse`] | whether the limits of this process permit an endpoint |
 //! | `sys`, `memory` | libfabric's C interface, and memory that a provider reads and writes; `unsafe` stands there alone |
 //!
 //! # Example
@@ -98,9 +99,9 @@
 //!   later. [`limit_provider_buffers`], which programs of the facade call, keeps the packets few.
 //! * Every departure tells every rank, so ending costs messages in the square of the number of ranks.
 //! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an
-//!   order that spares it that, unless one lingers in vain. Debian's provider psm2 installs handlers of signals
-//!   when the library is first asked, and writes a file where the program crashes (`HFI_NO_BACKTRACE=1` keeps it
-//!   from that).
+//!   order that spares it that, unless one lingers in vain.
+//! * Handlers of signals that libraries install as libfabric loads them (psm and psm2 do) are taken away again: by
+//!   that of psm a rank at times did not end when its launcher asked it to.
 
 mod conduit;
 mod config;
@@ -111,6 +112,7 @@ mod memory;
 mod near;
 mod provider;
 mod sys;
+mod trial;
 pub mod wire;
 
 pub use conduit::{Admitted, Conduit, ConduitSlot, FailureNotifier, Settings};
@@ -120,3 +122,4 @@ pub use job::{LocalJob, LocalOptions, Ofi, Opened};
 pub use memory::OfiMemory;
 pub use provider::{Offer, Verdict, choose, list, version};
 pub use sys::{Port, limit_provider_buffers};
+pub use trial::rehearse;

@@ -5,6 +5,7 @@ use super::abi::{
     FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_MULTI_RECV, FI_ORDER_SAS,
     FI_RM_ENABLED, FI_RMA, FI_THREAD_DOMAIN, fi_info,
 };
+use super::handlers;
 use super::library::Library;
 use crate::error::OfiError;
 use crate::provider::Offer;
@@ -80,8 +81,12 @@ impl Infos {
             unsafe { (*info.fabric_attr).prov_name = copy };
         }
         let mut first = ptr::null_mut();
-        // SAFETY: hints and the place for the answer live through the call; no node, no service.
-        let code = unsafe { (library.getinfo)(API_VERSION, ptr::null(), ptr::null(), 0, hints.1, &raw mut first) };
+        let answer = &raw mut first;
+        // The first question has the library load its providers.
+        let code = handlers::kept(|| {
+            // SAFETY: hints and the place for the answer live through the call; no node, no service.
+            unsafe { (library.getinfo)(API_VERSION, ptr::null(), ptr::null(), 0, hints.1, answer) }
+        });
         match code.abs() {
             0 => Ok(Self { library, first }),
             FI_ENODATA => Ok(Self { library, first: ptr::null_mut() }),

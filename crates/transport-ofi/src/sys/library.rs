@@ -1,6 +1,7 @@
 //! The library: where it is searched, and its few symbols.
 
 use super::abi::{DupInfo, FreeInfo, GetInfo, OpenFabric, StrError, Version};
+use super::handlers;
 use crate::error::OfiError;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::OnceLock;
@@ -38,7 +39,7 @@ impl Library {
         let names = named.map_or_else(|| NAMES.to_vec(), |name| vec![name]);
         let mut searched = Vec::new();
         for name in names {
-            match open(name) {
+            match handlers::kept(|| open(name)) {
                 Ok(handle) => return Self::of(handle, name),
                 Err(reason) => searched.push(format!("{name} ({reason})")),
             }

@@ -4,7 +4,8 @@
 //! | module | owns |
 //! |---|---|
 //! | `abi` | structs, tables of functions, constants |
-//! | `environment` | a setting of a provider that only the environment can make |
+//! | `environment` | settings of providers that only the environment can make |
+//! | `handlers` | keeping handlers of signals as they were |
 //! | `library` | the library: where it is searched, and its few symbols |
 //! | `info` | what providers offer |
 //! | `neighbour` | writing to the segment of a peer on the same host through the system |
@@ -15,6 +16,7 @@ mod abi;
 #[cfg(test)]
 mod abi_tests;
 mod environment;
+mod handlers;
 mod info;
 mod library;
 mod neighbour;
