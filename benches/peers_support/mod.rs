@@ -1,5 +1,5 @@
 //! The comparison with other libraries: their programs and ours take turns in one run, a probe of the placement
-//! beside each.
+//! before and after each.
 
 mod library;
 
@@ -165,7 +165,8 @@ fn rows() -> Vec<Row> {
 #[derive(Default)]
 struct Samples {
     values: Vec<f64>,
-    probes: Vec<f64>,
+    before: Vec<f64>,
+    after: Vec<f64>,
     others: f64,
 }
 
@@ -177,14 +178,16 @@ struct Results {
 }
 
 impl Results {
-    fn add(&mut self, row: &str, contender: &str, value: f64, probe: f64, others: f64) {
+    /// `probes` are those before and after the sample, in microseconds.
+    fn add(&mut self, row: &str, contender: &str, value: f64, probes: [f64; 2], others: f64) {
         let key = (row.to_string(), contender.to_string());
         if !self.samples.contains_key(&key) {
             self.order.push(key.clone());
         }
         let samples = self.samples.entry(key).or_default();
         samples.values.push(value);
-        samples.probes.push(probe);
+        samples.before.push(probes[0]);
+        samples.after.push(probes[1]);
         samples.others = samples.others.max(others);
     }
 }
@@ -244,17 +247,19 @@ fn ours(crew: &mut Crew, row: &Row, mode: Mode, results: &mut Results) {
         let elapsed = crew.run(&entry.task, iterations).as_secs_f64();
         let busy = load.others_until(&Load::now(&crew.processes()));
         let value = row.unit.value(elapsed, iterations as f64 * entry.amount);
-        results.add(row.name, entry.name, value, before.microseconds, busy);
+        let probes = [before, Probe::take(crew, mode)].map(|probe| probe.microseconds);
+        results.add(row.name, entry.name, value, probes, busy);
     }
 }
 
 fn others(crew: &mut Crew, library: &Library, rows: &[&Row], mode: Mode, results: &mut Results) {
-    let probe = Probe::take_settled(crew, mode);
+    let before = Probe::take_settled(crew, mode);
     match library.rows(rows[0].ranks, 1) {
         Ok(found) => {
+            let probes = [before, Probe::take(crew, mode)].map(|probe| probe.microseconds);
             for (name, value) in found {
                 if rows.iter().any(|row| row.name == name) {
-                    results.add(&name, &library.name, value, probe.microseconds, 0.0);
+                    results.add(&name, &library.name, value, probes, 0.0);
                 }
             }
         }
@@ -289,7 +294,8 @@ fn summary(rows: &[Row], results: &Results) -> Summary {
         let ranking = ranking(row, results);
         let best = ranking.iter().find(|(name, ..)| !is_ours(row, name) && !is_raw(row, name));
         for (name, value, samples) in &ranking {
-            let (probe, probe_spread) = median_and_spread(&samples.probes);
+            let probes = [&samples.before, &samples.after];
+            let (_, probe_spread) = median_and_spread(&[samples.before.clone(), samples.after.clone()].concat());
             let baseline = best.filter(|_| is_ours(row, name));
             summary.push(Figure {
                 name: format!("{}: {name}", row.name),
@@ -299,7 +305,7 @@ fn summary(rows: &[Row], results: &Results) -> Summary {
                 baseline: baseline.map(|(name, value, _)| Baseline { name: (*name).into(), value: *value }),
                 bar: None,
                 placement: format!("{} ranks, median of {} turns", row.ranks, samples.values.len()),
-                probes: [samples.probes[0], probe],
+                probes: probes.map(|probes| median_and_spread(probes).0),
                 attempts: 1,
                 steady: probe_spread < 0.3,
                 others: samples.others,
