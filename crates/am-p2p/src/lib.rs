@@ -53,12 +53,12 @@
 //! the slice, so that the sender copies once, to the receiver's segment, and the receiver once, out of it while it
 //! is being filled.
 //!
-//! Between processes of one host the default protocol takes one copy where the system copies fast enough
-//! ([`MessageConfig::lent_cost`]): the sender announces where a long message lies, and the call that waits for it
-//! reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)), into its buffer. The system has to
-//! permit it (`kernel.yama.ptrace_scope` is 0, and no filter of system calls forbids `process_vm_readv`);
-//! otherwise, and where a copy by the system takes much longer than one by the program, messages are written as
-//! above, if there is room for them in the segment. That takes calls of the sender that wait or poll: a message
+//! Between processes of one host the default protocol takes one copy or two, whichever has been faster with the
+//! messages before ([`MessageConfig::lent_cost`]): the sender announces where a long message lies, and the call
+//! that waits for it reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)), into its buffer. The
+//! system has to permit it (`kernel.yama.ptrace_scope` is 0, and no filter of system calls forbids
+//! `process_vm_readv`); otherwise, and where two copies that overlap are faster, messages are written as above, if
+//! there is room for them in the segment. That takes calls of the sender that wait or poll: a message
 //! of a sender that computes stands still, unless `lent_cost` is `u32::MAX`, with which only its receiver has
 //! work to do. A send that is lent is over when the receiver has read the message, so that it takes a call of the
 //! receiver that waits or polls. A message that is announced while

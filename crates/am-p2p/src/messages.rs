@@ -5,8 +5,8 @@ use crate::error::{AskedBytes, AskedRank, AskedTag, MessageError};
 use crate::kind::ElementType;
 use crate::layer::{self, Awaited, Dropped, DroppedHandle, Messages};
 use crate::machine::{
-    ANY, Block, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Source as Lies, Taken, Word,
-    place_of, values_in, zeroes,
+    ANY, Block, Copies, Envelope, Found, MessageInfo, Mode, PIECE, Readable, Selector, Source as Lies, Taken,
+    Word, place_of, values_in, zeroes,
 };
 use crate::request::{ReceiveRequest, SendRequest};
 use am_core::slab::Key;
@@ -157,26 +157,20 @@ impl Communicator {
         }
     }
 
-    /// Finds out whether the system copies fast enough, if a peer's memory can be read and it is not known yet.
+    /// Says how long messages that may be read come, if it has not been said yet.
     #[inline]
-    fn ask_for_cost<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
-        let machine = &endpoint.layer_unscheduled::<Messages>().machine;
-        let most = machine.config.lent_cost;
-        if machine.wants_cost(rank) {
-            Self::find_cost(endpoint, most);
+    fn choose_copies<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) {
+        if endpoint.layer_unscheduled::<Messages>().machine.wants_copies() {
+            // Ranks that share processors would wait for each other's turns at two copies.
+            let spins = endpoint.transport().spins();
+            let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
+            machine.note_copies(match machine.config.lent_cost {
+                u32::MAX => Copies::Read,
+                0 => Copies::Written,
+                _ if !spins => Copies::Read,
+                most => Copies::timed(most),
+            });
         }
-    }
-
-    #[cold]
-    fn find_cost<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, most: u32) {
-        // Ranks that share processors would wait for each other's turns at two copies.
-        let fast = match most {
-            u32::MAX => true,
-            0 => false,
-            _ if !endpoint.transport().spins() => true,
-            _ => endpoint.lent_cost().is_none_or(|cost| cost <= most),
-        };
-        endpoint.layer_unscheduled::<Messages>().machine.note_cost(fast);
     }
 
     /// Reads the message of a receive where its sender lends it, if it does: a piece at a time, from byte `at` on.
@@ -194,7 +188,15 @@ impl Communicator {
         machine.begin_reading(key);
         let (end, peer) = (len.min(*at + PIECE), Address { rank: Rank(from), endpoint: number });
         let read = match &lent {
-            Lies::Process(lent) => endpoint.read_lent(peer, lent, *at as u64, &mut out[*at..end]),
+            Lies::Process(lent) => {
+                let since = machine.reading_begins();
+                let read = endpoint.read_lent(peer, lent, *at as u64, &mut out[*at..end]);
+                if read.is_ok() {
+                    let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
+                    machine.note_reading(since, len as u64, (end - *at) as u64);
+                }
+                read
+            }
             Lies::Segment(lent) => Self::read_segment(endpoint, from, lent, *at as u64, &mut out[*at..end]),
         };
         match read {
@@ -388,9 +390,11 @@ impl Communicator {
         capacity: u64,
     ) -> Result<Key, MessageError> {
         self.check_endpoint(endpoint)?;
-        if selector.source != ANY && endpoint.layer_unscheduled::<Messages>().machine.is_long(capacity) {
-            Self::ask_for_access(endpoint, selector.source);
-            Self::ask_for_cost(endpoint, selector.source);
+        if endpoint.layer_unscheduled::<Messages>().machine.is_long(capacity) {
+            Self::choose_copies(endpoint);
+            if selector.source != ANY {
+                Self::ask_for_access(endpoint, selector.source);
+            }
         }
         let layer = endpoint.layer_unscheduled::<Messages>();
         let key = layer.machine.post(selector, kind.number(), capacity);
@@ -462,6 +466,9 @@ impl Communicator {
         taken: Taken,
     ) {
         let machine = &mut endpoint.layer_unscheduled::<Messages>().machine;
+        if taken.timed {
+            machine.note_written(Some(taken.info.len));
+        }
         taken.staged.into_iter().for_each(|block| machine.release(block));
         machine.recycle(taken.bytes);
     }

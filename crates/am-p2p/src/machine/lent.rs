@@ -46,17 +46,6 @@ impl Machine {
         self.peers[peer].readable = Some(readable);
     }
 
-    /// Whether it is to be found out what a copy by the system costs, before a receive from a peer is posted.
-    pub(crate) fn wants_cost(&self, rank: u32) -> bool {
-        let reads = |peer: &u32| self.reads(*peer as usize);
-        self.copies_fast.is_none() && self.peer_of.get(&rank).is_some_and(reads)
-    }
-
-    /// Learns whether the system copies fast enough for messages to be read where they are lent.
-    pub(crate) fn note_cost(&mut self, fast: bool) {
-        self.copies_fast = Some(fast);
-    }
-
     /// Whether memory of a peer can be read, and the peer is taken to read this rank's.
     pub(super) fn reads(&self, peer: usize) -> bool {
         self.config.protocol == Protocol::Elided && self.peers[peer].readable == Some(true)
@@ -81,13 +70,22 @@ impl Machine {
         let refused = self.peers[peer].readable == Some(false);
         let (elided, into_segment) = (self.config.protocol == Protocol::Elided, self.receive_mut(key).has_own());
         let len = self.receive_mut(key).len;
-        let written = self.copies_fast == Some(false) && self.staging.has(len);
-        let reads = |source: &Source| match source {
+        let Some(lent) = lent else { return false };
+        let reads = match &lent {
             Source::Segment(_) => self.reads_segments(),
             // Written by its sender, it needs no second copy into the segment.
-            Source::Process(_) => elided && !refused && !into_segment && !written,
+            Source::Process(_) if !elided || refused || into_segment => false,
+            Source::Process(_) => {
+                let (written, timed) = self.is_better_written(len);
+                if timed {
+                    self.receive_mut(key).transfer().timed = true;
+                }
+                !written
+            }
         };
-        let Some(lent) = lent.filter(reads) else { return false };
+        if !reads {
+            return false;
+        }
         if self.unread.is_empty() {
             self.patience = 0;
         }

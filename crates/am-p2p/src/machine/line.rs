@@ -331,7 +331,17 @@ impl Machine {
             bytes = self.buffer();
             bytes.extend_from_slice(&few.as_bytes()[..len]);
         }
-        Some(Taken { info, met: true, cancelled: false, failure, bytes, staged: None, place: None, landed: false })
+        Some(Taken {
+            info,
+            met: true,
+            cancelled: false,
+            failure,
+            bytes,
+            staged: None,
+            place: None,
+            landed: false,
+            timed: false,
+        })
     }
 
     /// Nobody waits for a receive in the line any more. Whether it was one.

@@ -18,6 +18,7 @@
 //! | `advance` | sends what is to be sent |
 //! | `ending` | lost peers and freed communicators |
 //! | `staging` | memory that messages are written to |
+//! | `ways` | whether messages that may be read are written instead: as is faster |
 //! | `lent` | messages that their receivers read in the senders' memory |
 //! | `report` | what is under way, for reports of waits that time out |
 //! | `place` | memory that they are read into while no call waits that has some |
@@ -59,6 +60,7 @@ mod sending;
 mod staging;
 mod taking;
 mod unexpected;
+mod ways;
 
 pub(crate) use advance::{Unsent, Wire};
 pub(crate) use chains::{ANY, Selector};
@@ -69,6 +71,7 @@ pub(crate) use place::{place_of, values_in};
 pub(crate) use receive::{Keep, MessageInfo, Taken, Word};
 pub(crate) use sending::{Mode, Stored};
 pub(crate) use staging::Block;
+pub(crate) use ways::Copies;
 
 use crate::config::{Counts, MessageConfig, Protocol};
 use am_core::LossCause;
@@ -168,8 +171,8 @@ pub(crate) struct Machine {
     window: Credit,
     /// Whether messages of a pair arrive in order.
     ordered: bool,
-    /// Whether the system copies from process to process fast enough, once that was found out.
-    copies_fast: Option<bool>,
+    /// How long messages that may be read come, once that is known.
+    copies: Option<Copies>,
     peers: Vec<Peer>,
     peer_of: Map<u32>,
     pairs: Vec<Pair>,
@@ -228,7 +231,7 @@ impl Machine {
             // The number of ranks is not known yet: no window is larger than that of a job of one.
             window: window(&config, 1),
             ordered: false,
-            copies_fast: None,
+            copies: None,
             peers: Vec::new(),
             peer_of: Map::default(),
             pairs: Vec::new(),

@@ -266,8 +266,9 @@ impl Play {
     /// Ranks that read each other's memory.
     pub(super) fn near(mut self) -> Self {
         for machine in &mut self.machines {
-            // Of some the system's copies are slow.
-            machine.note_cost(!self.random.next_u32().is_multiple_of(3));
+            // To some messages are written that they could read.
+            let written = self.random.next_u32().is_multiple_of(3);
+            machine.note_copies(if written { Copies::Written } else { Copies::Read });
             (0..self.ranks.len() as u32).for_each(|rank| machine.note_access(rank, true));
         }
         (self.mapped, self.network.maps) = (true, true);
@@ -541,6 +542,7 @@ impl Play {
                         staged: None,
                         place: None,
                         landed: false,
+                        timed: false,
                     };
                     self.brought.insert((me, asked.key), (asked, taken, out));
                     done = true;

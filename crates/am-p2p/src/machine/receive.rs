@@ -219,6 +219,8 @@ pub(super) struct Transfer {
     pub(super) own: Option<u64>,
     pub(super) keep: Option<Keep>,
     pub(super) reading: Option<Reading>,
+    /// Whether it is found out how long the message takes to be written and copied out.
+    pub(super) timed: bool,
     /// What the message is called at its sender, and where it lies, while it may be read there.
     pub(super) lent: Option<(Key, Source)>,
     /// Memory that it is read into while no call waits for it that has some, and what makes this.
@@ -335,6 +337,8 @@ pub(crate) struct Taken {
     pub(crate) place: Option<Box<dyn Place>>,
     /// Whether they are where the caller has memory of the segment for them.
     pub(crate) landed: bool,
+    /// Whether it is found out how long they take to be written and copied out.
+    pub(crate) timed: bool,
 }
 
 #[cfg(test)]

@@ -682,6 +682,9 @@ impl Machine {
     pub(super) fn discard(&mut self, key: Key) {
         let Some(mut receive) = self.receives.remove(key) else { return };
         receive.take_staged().into_iter().for_each(|block| self.staging.give_back(block));
+        if receive.far.as_ref().is_some_and(|far| far.timed) {
+            self.note_written(None);
+        }
         if let Bytes::Buffer(bytes) = receive.bytes {
             self.recycle(bytes);
         }

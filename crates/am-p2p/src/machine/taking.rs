@@ -98,13 +98,18 @@ impl Machine {
                 staged: None,
                 place: None,
                 landed: false,
+                timed: false,
             });
         }
         let mut receive = self.receives.remove(key)?;
         let (cancelled, met) = (receive.stage == Stage::Cancelled && receive.failure.is_none(), receive.met);
         let landed = receive.has_own() && receive.staged().is_some();
         let (failure, staged) = (receive.failure, receive.take_staged());
-        let place = receive.far.and_then(|far| far.place);
+        let (place, timed) = receive.far.map_or((None, false), |far| (far.place, far.timed));
+        let well = failure.is_none() && !cancelled;
+        if timed && !well {
+            self.note_written(None);
+        }
         let bytes = match receive.bytes {
             Bytes::Buffer(bytes) => bytes,
             Bytes::Short(short) => {
@@ -113,7 +118,7 @@ impl Machine {
                 bytes
             }
         };
-        Some(Taken { info, met, cancelled, failure, bytes, staged, place, landed })
+        Some(Taken { info, met, cancelled, failure, bytes, staged, place, landed, timed: timed && well })
     }
 
     /// Keeps the memory that a receive's message goes to, if it is under way, since nobody waits for it any more.

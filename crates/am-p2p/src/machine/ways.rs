@@ -1,0 +1,305 @@
+//! Which of two ways a long message takes between processes of one host: read by the system where it lies, by one
+//! copy, or written to the receiver's segment and copied out of it, by two that overlap. Which one is faster depends
+//! on the system, on the length, and on how lines pass between the two processors, so that both are tried and timed
+//! with the program's own messages.
+//!
+//! Trials take [`TRIAL`] messages each and become rare: the more a way has lost by, the later it is tried again.
+//! The state machine has no clock otherwise. Nothing is timed where the configuration or the transport decides, so
+//! that runs in virtual time repeat.
+
+use super::Machine;
+use std::time::{Duration, Instant};
+
+/// Messages of a trial.
+const TRIAL: u32 = 4;
+
+/// Times of a way that are remembered, of which the shortest counts: others may be those of late senders.
+const TIMES: usize = 4;
+
+/// Messages between two trials, where both ways take as long.
+const INTERVAL: u64 = 512;
+
+/// How much longer than the better way the other one counts at most for the interval: it grows with the square, so
+/// that trials take less than a hundredth of the time.
+const MOST_RATIO: u64 = 64;
+
+/// Bytes after which a time of messages that overlap is taken, though more are under way.
+const STRETCH: u64 = 4 << 20;
+
+/// How long messages that may be read come.
+#[derive(Debug)]
+pub(crate) enum Copies {
+    /// Always read.
+    Read,
+    /// Written wherever there is memory of the segment.
+    Written,
+    /// As has been faster.
+    Timed(Box<Ways>),
+}
+
+impl Copies {
+    /// By time; reading may take so many percent of the other way.
+    pub(crate) fn timed(most: u32) -> Self {
+        Self::Timed(Box::new(Ways { most, ..Ways::default() }))
+    }
+}
+
+/// A way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Written,
+    Read,
+}
+
+impl Way {
+    fn other(self) -> Self {
+        match self {
+            Self::Written => Self::Read,
+            Self::Read => Self::Written,
+        }
+    }
+}
+
+/// What is known of messages of similar length.
+#[derive(Debug)]
+struct Class {
+    /// The last times of each way, in nanoseconds for a MiB; 0 for none.
+    times: [[u64; TIMES]; 2],
+    taken: [usize; 2],
+    better: Way,
+    trial: Way,
+    /// Messages that the trial still takes, and those since it began.
+    left: u32,
+    since: u64,
+}
+
+impl Default for Class {
+    fn default() -> Self {
+        let (trial, better) = (Way::Written, Way::Read);
+        Self { times: [[0; TIMES]; 2], taken: [0; 2], better, trial, left: TRIAL, since: 0 }
+    }
+}
+
+impl Class {
+    fn time(&self, way: Way) -> Option<u64> {
+        self.times[way as usize].iter().copied().filter(|time| *time != 0).min()
+    }
+
+    /// Messages from the beginning of a trial to the next.
+    fn interval(&self) -> u64 {
+        let (Some(better), Some(other)) = (self.time(self.better), self.time(self.better.other())) else {
+            return u64::from(TRIAL);
+        };
+        let ratio = (other / better).clamp(1, MOST_RATIO);
+        INTERVAL * ratio * ratio
+    }
+
+    /// The way of the next message.
+    fn choose(&mut self) -> Way {
+        self.since += 1;
+        if self.left == 0 && self.since > self.interval() {
+            // The one that is not taken; at first each of them once.
+            let untried = [Way::Written, Way::Read].into_iter().find(|way| self.time(*way).is_none());
+            (self.trial, self.left, self.since) = (untried.unwrap_or(self.better.other()), TRIAL, 1);
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            return self.trial;
+        }
+        self.better
+    }
+
+    fn note(&mut self, way: Way, time: u64, most: u32) {
+        let taken = &mut self.taken[way as usize];
+        self.times[way as usize][*taken % TIMES] = time.max(1);
+        *taken += 1;
+        if let (Some(read), Some(written)) = (self.time(Way::Read), self.time(Way::Written)) {
+            let reads = u128::from(read) * 100 <= u128::from(written) * u128::from(most);
+            self.better = if reads { Way::Read } else { Way::Written };
+        }
+    }
+}
+
+/// What is known of both ways.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// What reading may take, in percent of the other way.
+    most: u32,
+    classes: [Class; 3],
+    /// Messages that are being written and timed; since when, and those of them that are over, with their bytes.
+    under_way: u32,
+    since: Option<Instant>,
+    over: u64,
+    bytes: u64,
+}
+
+impl Ways {
+    fn class(&mut self, len: u64) -> &mut Class {
+        &mut self.classes[match len {
+            0..0x2_0000 => 0,
+            0x2_0000..0x8_0000 => 1,
+            _ => 2,
+        }]
+    }
+
+    fn note(&mut self, way: Way, len: u64, bytes: u64, took: Duration) {
+        let time = (took.as_nanos() << 20) / u128::from(bytes.max(1));
+        let most = self.most;
+        self.class(len).note(way, time.try_into().unwrap_or(u64::MAX), most);
+    }
+
+    /// A message is to be written.
+    fn begin(&mut self, now: Instant) {
+        if self.under_way == 0 {
+            (self.since, self.over, self.bytes) = (Some(now), 0, 0);
+        }
+        self.under_way += 1;
+    }
+
+    /// A message has been written and copied out.
+    fn end(&mut self, len: u64, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        (self.over, self.bytes) = (self.over + 1, self.bytes + len);
+        if self.under_way > 0 && self.bytes < STRETCH {
+            return;
+        }
+        if let Some(since) = self.since.replace(now) {
+            self.note(Way::Written, self.bytes / self.over, self.bytes, now - since);
+        }
+        (self.over, self.bytes) = (0, 0);
+    }
+}
+
+impl Machine {
+    /// Whether it is to be said how long messages come, before a receive is posted.
+    pub(crate) fn wants_copies(&self) -> bool {
+        self.copies.is_none()
+    }
+
+    /// Learns how long messages that may be read come.
+    pub(crate) fn note_copies(&mut self, copies: Copies) {
+        self.copies = Some(copies);
+    }
+
+    /// Whether a message of so many bytes that may be read is written instead, and whether that is timed.
+    pub(super) fn is_better_written(&mut self, len: u64) -> (bool, bool) {
+        let has = self.staging.has(len);
+        match &mut self.copies {
+            Some(Copies::Timed(ways)) if has => {
+                let written = ways.class(len).choose() == Way::Written;
+                if written {
+                    ways.begin(Instant::now());
+                }
+                (written, written)
+            }
+            Some(Copies::Written) => (has, false),
+            None | Some(Copies::Read | Copies::Timed(_)) => (false, false),
+        }
+    }
+
+    /// When reading a part of a message begins, if that is to be timed.
+    pub(crate) fn reading_begins(&self) -> Option<Instant> {
+        matches!(self.copies, Some(Copies::Timed(_))).then(Instant::now)
+    }
+
+    /// So many bytes of a message of a length have been read since then.
+    pub(crate) fn note_reading(&mut self, since: Option<Instant>, len: u64, bytes: u64) {
+        if let (Some(since), Some(Copies::Timed(ways))) = (since, &mut self.copies) {
+            ways.note(Way::Read, len, bytes, since.elapsed());
+        }
+    }
+
+    /// A message whose writing is timed has been copied out; `None` if it will not be.
+    pub(crate) fn note_written(&mut self, len: Option<u64>) {
+        if let Some(Copies::Timed(ways)) = &mut self.copies {
+            match len {
+                Some(len) => ways.end(len, Instant::now()),
+                None => ways.under_way = ways.under_way.saturating_sub(1),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages of a length one after the other, by what a way takes for them; how many of the last ones are read.
+    fn read_of(ways: &mut Ways, len: u64, count: usize, takes: impl Fn(bool) -> Duration) -> usize {
+        let mut now = Instant::now();
+        let mut read = 0;
+        for _ in 0..count {
+            match ways.class(len).choose() {
+                Way::Read => {
+                    read += 1;
+                    ways.note(Way::Read, len, len, takes(true));
+                }
+                Way::Written => {
+                    ways.begin(now);
+                    now += takes(false);
+                    ways.end(len, now);
+                }
+            }
+        }
+        read
+    }
+
+    const FAST: Duration = Duration::from_micros(5);
+    const SLOW: Duration = Duration::from_micros(40);
+
+    #[test]
+    fn the_faster_way_is_taken_and_the_other_tried_now_and_then() {
+        for read_is_faster in [true, false] {
+            let mut ways = Ways { most: 100, ..Ways::default() };
+            let takes = |read| if read == read_is_faster { FAST } else { SLOW };
+            read_of(&mut ways, 1 << 16, 100, takes);
+            // Eight times as slow, it is tried for four of 512 x 64 messages.
+            let read = read_of(&mut ways, 1 << 16, 1 << 16, takes);
+            let rarer = if read_is_faster { (1 << 16) - read } else { read };
+            assert!((4..=12).contains(&rarer), "{rarer}");
+        }
+    }
+
+    #[test]
+    fn what_changes_is_found_out() {
+        let mut ways = Ways { most: 100, ..Ways::default() };
+        read_of(&mut ways, 1 << 20, 5000, |read| if read { FAST } else { FAST * 2 });
+        // Reading becomes slower than the other way was: that is noticed at once.
+        let read = read_of(&mut ways, 1 << 20, 1000, |read| if read { SLOW } else { FAST });
+        assert!(read < 20, "{read}");
+        // The other way becomes faster: that is noticed when it is tried again.
+        let read = read_of(&mut ways, 1 << 20, 1 << 17, |read| if read { FAST } else { FAST * 2 });
+        assert!(read > 60_000, "{read}");
+    }
+
+    #[test]
+    fn lengths_are_told_apart() {
+        let mut ways = Ways { most: 100, ..Ways::default() };
+        for _ in 0..100 {
+            read_of(&mut ways, 1 << 14, 1, |read| if read { FAST } else { SLOW });
+            read_of(&mut ways, 1 << 20, 1, |read| if read { SLOW } else { FAST });
+        }
+        let [short, _, long] = &ways.classes;
+        assert_eq!((short.better, long.better), (Way::Read, Way::Written));
+    }
+
+    #[test]
+    fn messages_that_overlap_are_timed_together() {
+        let mut ways = Ways { most: 100, ..Ways::default() };
+        let start = Instant::now();
+        (0..4).for_each(|_| ways.begin(start));
+        (0..4).for_each(|_| ways.end(1 << 18, start + FAST));
+        assert_eq!(ways.class(1 << 18).time(Way::Written), Some(FAST.as_nanos() as u64));
+        // A late sender's message does not count beside one that was in time.
+        ways.begin(start);
+        ways.end(1 << 18, start + Duration::from_secs(1));
+        assert_eq!(ways.class(1 << 18).time(Way::Written), Some(FAST.as_nanos() as u64));
+    }
+
+    #[test]
+    fn percent_decide() {
+        let mut ways = Ways { most: 300, ..Ways::default() };
+        let read = read_of(&mut ways, 1 << 16, 400, |read| if read { FAST * 2 } else { FAST });
+        assert!(read > 390, "{read}");
+    }
+}
