@@ -256,7 +256,8 @@ fn others(crew: &mut Crew, library: &Library, rows: &[&Row], mode: Mode, results
     let before = Probe::take_settled(crew, mode);
     match library.rows(rows[0].ranks, 1) {
         Ok(found) => {
-            let probes = [before, Probe::take(crew, mode)].map(|probe| probe.microseconds);
+            // The ranks have slept meanwhile.
+            let probes = [before, Probe::take_settled(crew, mode)].map(|probe| probe.microseconds);
             for (name, value) in found {
                 if rows.iter().any(|row| row.name == name) {
                     results.add(&name, &library.name, value, probes, 0.0);
