@@ -55,7 +55,8 @@
 //!
 //! Between processes of one host the default protocol takes one copy or two, whichever has been faster with the
 //! messages before ([`MessageConfig::lent_cost`]): the sender announces where a long message lies, and the call
-//! that waits for it reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)), into its buffer. The
+//! that waits for it reads it there ([`Transport::read_lent`](am_core::Transport::read_lent)), into its buffer.
+//! The
 //! system has to permit it (`kernel.yama.ptrace_scope` is 0, and no filter of system calls forbids
 //! `process_vm_readv`); otherwise, and where two copies that overlap are faster, messages are written as above, if
 //! there is room for them in the segment. That takes calls of the sender that wait or poll: a message

@@ -1,5 +1,6 @@
 //! Item 23, what MPI promises of two-sided messages, by each protocol: a ring of blocking sends ends with reports
-//! and not never; sends that receive meanwhile never wait for each other; receives of any tag get the messages of a
+//! and not never; sends that receive meanwhile never wait for each other; receives of any tag get the messages of
+//! a
 //! pair in the order in which they were sent; messages that go eagerly and ones that do not meet the receives that
 //! were posted for them at every length at which their way changes.
 
@@ -71,7 +72,8 @@ impl Rules<'_> {
         ((me + 1) % size, (me + size - 1) % size)
     }
 
-    /// Lengths at which the way of messages changes, and of their parts: all of the short ones, and some of the long.
+    /// Lengths at which the way of messages changes, and of their parts: all of the short ones, and some of the
+    /// long.
     fn lengths(&mut self) -> Vec<usize> {
         let around = |bound: usize| [bound.saturating_sub(1), bound, bound + 1];
         let mut lens: Vec<usize> = [0, 64, self.eager, 8 << 10, 64 << 10].into_iter().flat_map(around).collect();
