@@ -93,7 +93,9 @@
 //!   frame is due there, and one where frames are missing for a second is lost.
 //! * Frames are not sent again: a frame that a reliable provider has given up costs the pair its connection.
 //! * Puts and gets of `am-pgas` are the network's own, each with a buffer that is copied once. Its atomics are not
-//!   used: those of an interface are not coherent with the processor's. A put does not signal.
+//!   used, though tcp, shm and udp offer `FI_ATOMIC`: `fi_atomic(3)`, "Completions", calls results undefined where
+//!   several actors, an interface's domain and the processors for instance, perform atomics at once, and handlers
+//!   and owners use the processor's on the same words. A put does not signal.
 //! * `udp;ofi_rxd` is for tests. Before libfabric 2.4 the provider below it overwrites completions when it has
 //!   more packets than its queue holds, and its endpoint stands still for ever; peers count as lost some 160 s
 //!   later. [`limit_provider_buffers`], which programs of the facade call, keeps the packets few.

@@ -20,6 +20,8 @@ mod handlers;
 mod info;
 mod library;
 mod neighbour;
+#[cfg(test)]
+mod network_tests;
 mod objects;
 mod port;
 #[cfg(test)]

@@ -81,7 +81,7 @@ const fn object(class: usize) -> fid {
 ///
 /// # Safety
 /// There has to be a place for it.
-unsafe fn hand_out<T>(place: *mut *mut T, value: T) -> c_int {
+pub(super) unsafe fn hand_out<T>(place: *mut *mut T, value: T) -> c_int {
     // SAFETY: the caller has a place.
     unsafe { *place = leak(value) };
     0
@@ -104,7 +104,7 @@ unsafe extern "C" fn close(object: *mut fid) -> c_int {
     0
 }
 
-unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+pub(super) unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     0
 }
 
@@ -117,7 +117,7 @@ unsafe extern "C" fn control(_: *mut fid, command: c_int, place: *mut c_void) ->
     0
 }
 
-unsafe extern "C" fn trywait(_: *mut fid_fabric, _: *mut *mut fid, count: c_int) -> c_int {
+pub(super) unsafe extern "C" fn trywait(_: *mut fid_fabric, _: *mut *mut fid, count: c_int) -> c_int {
     assert_eq!(count, 1);
     with(|state| if state.done.is_empty() && state.failed.is_empty() { 0 } else { -libc::EAGAIN })
 }
@@ -137,10 +137,14 @@ unsafe extern "C" fn getinfo(
     0
 }
 
-unsafe extern "C" fn freeinfo(_: *mut fi_info) {}
+pub(super) unsafe extern "C" fn freeinfo(_: *mut fi_info) {}
 
 unsafe extern "C" fn dupinfo(_: *const fi_info) -> *mut fi_info {
-    let mr_mode = with(|state| state.mr_mode);
+    info(with(|state| state.mr_mode))
+}
+
+/// An answer of a provider that asks for these modes of registration.
+pub(super) fn info(mr_mode: c_int) -> *mut fi_info {
     leak(fi_info {
         next: ptr::null_mut(),
         caps: 0,
@@ -287,7 +291,7 @@ unsafe extern "C" fn readerr(_: *mut fid_cq, place: *mut fi_cq_err_entry, _: u64
     1
 }
 
-unsafe extern "C" fn own_reason(
+pub(super) unsafe extern "C" fn own_reason(
     _: *mut fid_cq,
     _: c_int,
     _: *const c_void,
@@ -416,7 +420,7 @@ unsafe extern "C" fn reg(
     unsafe { hand_out(place, fid_mr { fid: object(5), mem_desc: ptr::null_mut(), key: 100 + key }) }
 }
 
-unsafe extern "C" fn reason(code: c_int) -> *const c_char {
+pub(super) unsafe extern "C" fn reason(code: c_int) -> *const c_char {
     let text: &CStr = if code == libc::ENOMEM { c"no memory" } else { c"reset" };
     text.as_ptr()
 }
