@@ -9,15 +9,13 @@ use nix::sys::resource::{Resource, getrlimit};
 /// Bytes of the trial's segment.
 const SEGMENT: usize = 4096;
 /// Descriptors that an endpoint opens after it has been opened itself, without its connections: bells, those of
-/// the
-/// job, and a few files of the program.
+/// the job, and a few files of the program.
 const MORE: u64 = 8;
 
 /// Opens an endpoint with these settings as a job of so many endpoints does, registers its memory, and closes it
 /// again: whether the limits of this process permit that. Then it sees whether there are descriptors for the
 /// connections of a barrier, two for each doubling of the endpoints; a program that talks to more needs more.
-/// Blocks
-/// while providers look around; allocates.
+/// Blocks while providers look around; allocates.
 ///
 /// # Errors
 /// As [`Opened::new`], with the limit that is in the way where there is one, and [`OfiError::Descriptors`].
