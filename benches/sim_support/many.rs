@@ -2,7 +2,7 @@
 //! neighbours, or to ranks drawn at random, as RandomAccess does.
 
 use active_messages::{Address, Endpoint, Handlers, Instant, Payload, Rank, Transport};
-use fabric_sim::{Topology, splitmix64};
+use fabric_sim::{Processors, Topology, splitmix64};
 use lab_sim::conduits::{Conduit, Program, Room};
 
 use super::measure::{Bench, Counted};
@@ -63,6 +63,27 @@ fn play(transport: impl Transport, load: Load) -> u64 {
 /// The conduits that so many ranks fit: SCI's command segments of a thousand nodes would fill the memory.
 fn conduits() -> impl Iterator<Item = Conduit> {
     Conduit::ALL.into_iter().filter(|conduit| *conduit != Conduit::Sci)
+}
+
+/// A run of a thousand ranks: on how many processors its halves are simulated, if they are; its hash and events.
+pub(crate) type Halved = Box<dyn Fn(Option<Processors>) -> (u64, u64)>;
+
+/// Runs in halves by their names: with each conduit whose machine can be halved, to neighbours and at random.
+pub(crate) fn halved(dims: [u32; 3], times: u32) -> Vec<(String, Halved)> {
+    let loads = [("neighbours", Load::Neighbours(times)), ("random", Load::Random(2 * times))];
+    let runs = conduits().filter(|conduit| *conduit != Conduit::Machine).flat_map(|conduit| {
+        loads.map(|(what, load)| -> (String, Halved) {
+            let topology = Topology::Torus { dims: dims.to_vec() };
+            let play = move |processors| {
+                let ranks = dims.iter().product();
+                let report = conduit.run_on(processors, ranks, topology.clone(), Room::Usual, load);
+                let report = report.expect("the ranks end");
+                (report.hash, report.events)
+            };
+            (format!("{}, {what}", conduit.name()), Box::new(play))
+        })
+    });
+    runs.collect()
 }
 
 /// Runs by their names: with each conduit, to neighbours and at random.

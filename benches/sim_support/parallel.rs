@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fabric_sim::halves;
+use fabric_sim::{Processors, halves};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -55,6 +55,7 @@ pub(crate) fn measure(bench: &mut Bench<'_>) {
     if bench.mode() == Mode::Full {
         return;
     }
+    two_processors(bench, test);
     let wanted: Vec<Run> =
         runs(test).into_iter().filter(|(name, _)| bench.wants(&format!("parallel/{name}"))).collect();
     if wanted.is_empty() {
@@ -75,6 +76,44 @@ pub(crate) fn measure(bench: &mut Bench<'_>) {
                 "parallel/{name}: {:.2} times as fast at most, {:.2} in the same order; {halves}",
                 halves.bound(trip, merge),
                 halves.bound_in_order(trip, merge),
+            );
+        }
+    }
+}
+
+/// Runs in halves on one processor and on two, and in one piece, by turns: by the clock. The halves leave the same
+/// behind on both each time.
+fn two_processors(bench: &Bench<'_>, test: bool) {
+    let (dims, count, times) = if test { ([4, 4, 4], 2, 1) } else { ([8, 8, 16], 100, 5) };
+    for (name, play) in many::halved(dims, count) {
+        let name = format!("parallel/two processors, {name}");
+        if !bench.wants(&name) {
+            continue;
+        }
+        let ways = [None, Some(Processors::One), Some(Processors::Two)];
+        let (mut took, mut left) = ([const { Vec::new() }; 3], [(0, 0); 3]);
+        for _ in 0..times {
+            for (way, processors) in ways.into_iter().enumerate() {
+                let begin = Instant::now();
+                let now = play(processors);
+                took[way].push(begin.elapsed());
+                let before = std::mem::replace(&mut left[way], now);
+                assert!(before == (0, 0) || before == now, "{name}: every run is the same");
+            }
+            assert_eq!(left[1], left[2], "{name}: two processors leave the same behind as one");
+        }
+        took.iter_mut().for_each(|took| took.sort_unstable());
+        let [whole, one, two] = took.each_ref().map(|took| took[times / 2].as_secs_f64());
+        let spread = |took: &[Duration]| took[times - 1].as_secs_f64() / took[0].as_secs_f64() - 1.0;
+        let spread = took.iter().map(|took| 100.0 * spread(took)).fold(0.0, f64::max);
+        if !test {
+            println!(
+                "{name}: in one piece {whole:.2} s, halves on one {one:.2} s, on two {two:.2} s: {:.2} times as fast \
+                 as in one piece, {:.2} as on one, spread {spread:.0} %; {} events, hash {:016x}",
+                whole / two,
+                one / two,
+                left[2].1,
+                left[2].0,
             );
         }
     }

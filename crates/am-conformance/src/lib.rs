@@ -30,6 +30,7 @@ mod counting;
 mod environment;
 mod erased;
 mod exchange;
+mod halves;
 mod loopback;
 mod pair_order;
 mod random;
@@ -47,6 +48,7 @@ pub use cases::{all_cases, cases, concrete_cases, descriptions, run_part, thread
 pub use counting::{CountingAllocator, allocations, with_stall_requests, without_stall_requests};
 pub use environment::{check_surroundings, difficult_arguments, difficult_variables};
 pub use exchange::{Exchange, Heard};
+pub use halves::{Left, compare_halves, left};
 pub use loopback::{Job, Loopback, NativeLoopback};
 pub use pair_order::PairOrder;
 pub use report::{Line, Report, Skipped};

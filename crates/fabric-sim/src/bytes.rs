@@ -103,6 +103,48 @@ impl fmt::Debug for Bytes {
     }
 }
 
+/// A copy of bytes under way that belongs to no pool: what crosses to another thread.
+#[derive(Clone, Debug)]
+pub enum Detached {
+    /// So many of these.
+    Inline(u8, [u8; INLINE]),
+    /// All of these.
+    Boxed(Box<[u8]>),
+}
+
+impl Detached {
+    /// A copy of some bytes. Allocates for more than a few.
+    pub fn new(bytes: &[u8]) -> Self {
+        if bytes.len() > INLINE {
+            return Self::Boxed(bytes.into());
+        }
+        let mut inline = [0; INLINE];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        Self::Inline(bytes.len() as u8, inline)
+    }
+
+    /// The same bytes in a buffer of a pool.
+    pub fn fill(&self, pool: &Pool) -> Bytes {
+        pool.fill(self.len() as u32, |buffer| buffer.copy_from_slice(self))
+    }
+
+    /// The same bytes in a buffer that finds its way back to a pool.
+    pub fn lend(&self, pool: &Rc<Pool>) -> PooledBytes {
+        pool.lend_copy(self)
+    }
+}
+
+impl Deref for Detached {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            Self::Boxed(bytes) => bytes,
+        }
+    }
+}
+
 /// Bytes under way that go back to their pool when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct PooledBytes {
@@ -151,6 +193,15 @@ mod tests {
         }
         let kept: usize = pool.shelves.iter().map(|shelf| shelf.borrow().len()).sum();
         assert_eq!(kept, 5, "one each of 32, 64, 128, 4096 and 131072 bytes, but no larger one");
+    }
+
+    #[test]
+    fn what_crosses_is_the_same_on_the_other_side() {
+        let pool = Pool::default();
+        for len in [0, 22, 23, 1000] {
+            let there = Detached::new(&vec![9; len]).fill(&pool);
+            assert_eq!((there.len(), there.iter().all(|byte| *byte == 9)), (len, true));
+        }
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl<'a, D: Device> Context<'a, D> {
                 let now = state.now;
                 // Ranks of one moment take turns once: a rank that has just been resumed had waited for the
                 // others.
-                let late = now > machine.core.deadline;
+                let late = now > machine.core.horizon;
                 let settled = over || state.resumed == Some(now) || !late && machine.settle_for(self.rank, now);
                 let state = &mut machine.core.ranks[self.rank as usize];
                 let stopped = state.state == State::Stopped;
@@ -172,8 +172,8 @@ impl<'a, D: Device> Context<'a, D> {
     fn catch_up(&self) -> bool {
         let mut machine = self.machine.borrow_mut();
         let now = machine.core.ranks[self.rank as usize].now;
-        if machine.core.over || now > machine.core.deadline {
-            return false;
+        if machine.core.over || now > machine.core.horizon {
+            return machine.catch_up_late(self.rank, now);
         }
         let settled = machine.settle_for(self.rank, now);
         let state = &mut machine.core.ranks[self.rank as usize];
@@ -277,6 +277,29 @@ impl<'a, D: Device> Context<'a, D> {
     /// A random number from this rank's stream, which follows from the seed of the [faults](crate::Faults::seed).
     pub fn random(&self) -> u64 {
         splitmix64(&mut self.machine.borrow_mut().core.ranks[self.rank as usize].random)
+    }
+
+    /// Tells all ranks a word, past the network and at no cost, as a job's launcher does; a later one takes its
+    /// place. In a [run of halves](crate::Sim::run_halves) the other half knows it as of its next window, and
+    /// its ranks that wait are woken.
+    pub fn announce(&self, word: u64) {
+        self.machine.borrow_mut().core.announce(self.rank, word);
+    }
+
+    /// The word that a rank has [announced](Context::announce), if any. Lets nothing happen.
+    #[inline]
+    pub fn announced(&self, rank: u32) -> Option<u64> {
+        self.machine.borrow().core.announced.get(rank as usize).copied().flatten()
+    }
+
+    /// How many ranks have [announced](Context::announce) a word.
+    pub fn announcements(&self) -> u32 {
+        self.machine.borrow().core.announcements
+    }
+
+    /// [`DeviceContext::throw`](crate::DeviceContext::throw) by a rank.
+    pub fn throw(&self, switch: u8) {
+        self.machine.borrow_mut().core.throw(switch);
     }
 
     /// Leaves the job. The others learn it at [`Config::notice_ns`](crate::Config::notice_ns) after this rank's

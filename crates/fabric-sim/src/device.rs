@@ -1,6 +1,7 @@
 //! What stands between the network and the ranks of a node: a device takes arriving packets at their time, without
 //! a rank's help. [`Mailbox`] is the simplest; simulated interfaces bring their own.
 
+use crate::away::Crossing;
 use crate::device_context::DeviceContext;
 use crate::stage::Stage;
 use am_core::Instant;
@@ -135,6 +136,18 @@ impl<B> Mailbox<B> {
     pub fn of(&mut self, rank: u32) -> &mut VecDeque<Packet<B>> {
         let found = self.boxes.binary_search_by_key(&rank, |(rank, _)| *rank);
         &mut self.boxes[found.expect("a mailbox is asked for its own ranks")].1
+    }
+}
+
+impl<B: Clone + Send + 'static> Crossing for Mailbox<B> {
+    type Sent = B;
+
+    fn send_over(body: B) -> B {
+        body
+    }
+
+    fn take_over(&self, sent: B) -> B {
+        sent
     }
 }
 

@@ -291,6 +291,14 @@ impl<B: Clone> DeviceContext<'_, B> {
         }
     }
 
+    /// Throws a switch of all devices of the machine, below 32, once and for all. The devices share what it is; in
+    /// a [run of halves](crate::Sim::run_halves) those of the other half are
+    /// [told](crate::Crossing::thrown) before anything comes there that is sent from now on.
+    #[inline]
+    pub fn throw(&mut self, switch: u8) {
+        self.core.throw(switch);
+    }
+
     /// What is known of a rank.
     ///
     /// # Panics

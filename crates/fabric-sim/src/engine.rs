@@ -1,5 +1,6 @@
 //! The machine: everything that is not a rank's own code. It executes events in their order.
 
+use crate::away::Away;
 use crate::buffered_run::BufferedRun;
 use crate::config::Plan;
 use crate::device::{Device, Packet};
@@ -86,13 +87,20 @@ pub(crate) struct Core<B> {
     pub(crate) latency: Histogram,
     pub(crate) spans: Option<Vec<TraceSpan>>,
     /// Ranks wait that have not been woken by an orderly end.
-    withheld: bool,
+    pub(crate) withheld: bool,
     /// The time of the event executed last, or of the last turn.
     pub(crate) time: u64,
     /// Nothing happens after this time.
     pub(crate) deadline: u64,
+    /// Nothing happens after this time for now: the deadline, or the end of a half's window.
+    pub(crate) horizon: u64,
     /// The run has ended and ranks are being unwound.
     pub(crate) over: bool,
+    /// What ranks have told all ranks, by rank, and how many have.
+    pub(crate) announced: Vec<Option<u64>>,
+    pub(crate) announcements: u32,
+    /// The other half, where this is one of two.
+    pub(crate) away: Option<Box<Away<B>>>,
     /// What measures the run by halves, if that is asked for.
     pub(crate) meter: Option<Box<Meter>>,
 }
@@ -115,14 +123,15 @@ pub(crate) enum NextStep {
 }
 
 impl<B: Clone> Core<B> {
-    pub(crate) fn new(plan: Plan, trace: bool) -> Self {
+    /// The machine with the ranks that `lives` says; the others are another half's.
+    pub(crate) fn new(plan: Plan, trace: bool, lives: impl Fn(u32) -> bool) -> Self {
         let Plan { network, node_of, costs, fault_rng, scheduled_faults, link_rules, notice, deadline, seed } =
             plan;
         let mut queue = Queue::default();
         for (index, (at, _)) in scheduled_faults.iter().enumerate() {
             queue.push(*at, Event::Fault(index as u32));
         }
-        for rank in 0..node_of.len() as u32 {
+        for rank in (0..node_of.len() as u32).filter(|rank| lives(node_of[*rank as usize])) {
             queue.push(0, Event::Resume(rank));
         }
         // Ranks and nodes draw from streams of their own, so that what one draws does not depend on the others.
@@ -164,7 +173,11 @@ impl<B: Clone> Core<B> {
             withheld: false,
             time: 0,
             deadline,
+            horizon: deadline,
             over: false,
+            announced: Vec::new(),
+            announcements: 0,
+            away: None,
             meter: None,
         }
     }
@@ -269,7 +282,7 @@ impl<B: Clone> Core<B> {
     }
 
     /// Wakes everyone whom orderly ends have not woken; returns whether there were any.
-    fn tell_the_rest(&mut self, now: u64) -> bool {
+    pub(crate) fn tell_the_rest(&mut self, now: u64) -> bool {
         if std::mem::take(&mut self.withheld) {
             (0..self.ranks.len() as u32).for_each(|rank| self.wake(rank, now));
             return true;
@@ -382,9 +395,14 @@ impl<D: Device> Engine<D> {
     }
 
     /// Executes events until it is a rank's turn.
+    #[inline(always)]
     pub(crate) fn next_step(&mut self) -> NextStep {
         while self.core.remaining != 0 {
-            if self.settle(self.core.deadline) {
+            if self.settle(self.core.horizon) {
+                // What a half does next depends on the other one.
+                if self.core.away.is_some() {
+                    return NextStep::End;
+                }
                 if self.turn.is_some() || !self.core.queue.is_empty() {
                     return NextStep::DeadlineMissed;
                 }
@@ -412,7 +430,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Who waits for what.
-    fn waiting(&self) -> Vec<Waiting> {
+    pub(crate) fn waiting(&self) -> Vec<Waiting> {
         let Self { core, devices, .. } = self;
         let waiting = core.ranks.iter().enumerate().filter_map(|(rank, state)| match state.state {
             State::Waiting(wanted) => {

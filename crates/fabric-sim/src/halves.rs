@@ -15,9 +15,10 @@
 use crate::device::Device;
 use crate::engine::{Core, Engine};
 use crate::in_flight::InFlight;
-use crate::network::{Network, Shape};
+use crate::network::Network;
 use crate::path::Link;
 use crate::queue::Event;
+use crate::split::Split;
 use am_core::Span;
 use std::cell::RefCell;
 use std::fmt;
@@ -131,9 +132,7 @@ enum Owner {
 
 /// Measures a run.
 pub(crate) struct Meter {
-    nodes: u32,
-    /// Per switch, where they belong to a half; the ports of a crossbar belong to their nodes.
-    switches: Option<Vec<u8>>,
+    split: Split,
     owner: Owner,
     last: Instant,
     /// What reading the clock takes.
@@ -166,9 +165,9 @@ impl Meter {
             std::hint::black_box(Instant::now());
         });
         let clock = begin.elapsed() / READS;
-        let switches = (!matches!(network.shape, Shape::Crossbar)).then(|| switches(network));
+        let split = Split::new(network);
         let halves = Halves {
-            lookahead: Span(0),
+            lookahead: Span(split.lookahead(network, links)),
             windows: 0,
             steps: [0; 2],
             took: [Duration::ZERO; 2],
@@ -181,9 +180,8 @@ impl Meter {
             ties: 0,
             common_steps: 0,
         };
-        let mut meter = Self {
-            nodes: network.nodes,
-            switches,
+        Self {
+            split,
             owner: Owner::Both,
             last: Instant::now(),
             clock,
@@ -194,31 +192,6 @@ impl Meter {
             times: [u64::MAX; 2],
             cut: [None; 2],
             halves,
-        };
-        let mut least = u64::MAX;
-        for from in 0..network.vertices() {
-            for link in network.ports(from) {
-                let Some(to) = network.head(link) else { continue };
-                // Packets for either half pass the link to a crossbar.
-                let crosses = match meter.switches {
-                    Some(_) => meter.half(from, from) != meter.half(to, to),
-                    None => from < network.nodes,
-                };
-                if crosses {
-                    least = least.min(links[link as usize].latency());
-                }
-            }
-        }
-        meter.halves.lookahead = Span(least);
-        meter
-    }
-
-    /// The half of a node, or of the switch at which a packet for a node is.
-    fn half(&self, at: u32, goal: u32) -> usize {
-        let vertex = if at < self.nodes { at } else { goal };
-        match &self.switches {
-            Some(switches) if at >= self.nodes => switches[(at - self.nodes) as usize].into(),
-            _ => usize::from(u64::from(vertex) * 2 >= u64::from(self.nodes)),
         }
     }
 
@@ -265,7 +238,7 @@ impl Meter {
     fn look_at_link<B>(&mut self, in_flight: &mut InFlight<B>) {
         if let Some(index) = self.on_link.take() {
             let flight = in_flight.path(index);
-            let half = self.half(flight.at, flight.goal);
+            let half = self.split.half(flight.at, flight.goal);
             self.halves.crossings += u64::from(self.owner != Owner::Half(half));
         }
     }
@@ -329,34 +302,6 @@ impl Meter {
     }
 }
 
-/// The half of each switch: that of the nodes nearest to it, and for those in the middle one and the other in
-/// turn.
-fn switches(network: &Network) -> Vec<u8> {
-    let (nodes, vertices) = (network.nodes as usize, network.vertices() as usize);
-    let mut reached: Vec<u8> =
-        (0..vertices).map(|at| if at >= nodes { 0 } else { 1 + u8::from(at * 2 >= nodes) }).collect();
-    loop {
-        let mut next = reached.clone();
-        for from in (0..vertices).filter(|from| reached[*from] != 0) {
-            for to in network.ports(from as u32).filter_map(|link| network.head(link)) {
-                if reached[to as usize] == 0 {
-                    next[to as usize] |= reached[from];
-                }
-            }
-        }
-        if next == reached {
-            break;
-        }
-        reached = next;
-    }
-    let half = |(number, reached): (usize, &u8)| match reached {
-        1 => 0,
-        2 => 1,
-        _ => (number % 2) as u8,
-    };
-    reached[nodes..].iter().enumerate().map(half).collect()
-}
-
 impl<B: Clone> Core<B> {
     /// The half to which an event belongs.
     fn owner(&mut self, event: Event, meter: &Meter) -> Owner {
@@ -373,7 +318,7 @@ impl<B: Clone> Core<B> {
             Event::Timer { node, .. } => (node, 0),
             Event::Fault(_) | Event::Notice | Event::Buffers => return Owner::Both,
         };
-        Owner::Half(meter.half(place.0, place.1))
+        Owner::Half(meter.split.half(place.0, place.1))
     }
 
     /// An event is about to be executed. Out of the way of runs that are not measured, as the others here.
@@ -398,7 +343,7 @@ impl<B: Clone> Core<B> {
         if let Some(meter) = meter {
             let node = node_of[rank as usize];
             meter.look_at_link(in_flight);
-            meter.turn(rank, meter.half(node, 0), time);
+            meter.turn(rank, meter.split.half(node, 0), time);
         }
     }
 }
@@ -420,7 +365,7 @@ impl<D: Device> Engine<D> {
         let Core { meter, node_of, in_flight, .. } = &mut self.core;
         let Some(meter) = meter else { return };
         meter.look_at_link(in_flight);
-        let turn = turn.map(|(_, turn)| meter.half(node_of[turn as usize], 0));
-        meter.asked(rank, meter.half(node_of[rank as usize], 0), now, turn);
+        let turn = turn.map(|(_, turn)| meter.split.half(node_of[turn as usize], 0));
+        meter.asked(rank, meter.split.half(node_of[rank as usize], 0), now, turn);
     }
 }

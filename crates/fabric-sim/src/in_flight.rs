@@ -4,9 +4,10 @@
 use crate::device::Packet;
 use crate::network::Flow;
 use crate::transmit_queue::{Entry, Train, TransmitQueue};
+use std::collections::HashMap;
 
 /// Where a packet under way is, or one that a device has set aside.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     /// Where its head is, and the node it goes to.
     pub(crate) at: u32,
@@ -33,11 +34,27 @@ pub(crate) struct InFlight<B> {
     paths: Vec<Flight>,
     packets: Vec<Option<Packet<B>>>,
     unused: Vec<u32>,
+    /// Trains that cross between halves, where there are two.
+    trains: Option<Box<Trains>>,
+}
+
+/// Trains that cross: they are known by a number of the half that they have left.
+#[derive(Default)]
+struct Trains {
+    last: u64,
+    /// Trains that have left, by what queues know of them: their number, and when they end on the queues here.
+    left: HashMap<(u32, u64), (u64, u64)>,
+    /// Trains that have come, by number: their index here and the packet's number.
+    entered: HashMap<u64, (u32, u64)>,
+    /// With so many in a table it is looked which are still needed.
+    limit: usize,
+    /// What the other half is to be told: trains that end later, with the latency that they had passed there.
+    later: Vec<(u64, u64, u64)>,
 }
 
 impl<B> InFlight<B> {
     pub(crate) const fn new() -> Self {
-        Self { paths: Vec::new(), packets: Vec::new(), unused: Vec::new() }
+        Self { paths: Vec::new(), packets: Vec::new(), unused: Vec::new(), trains: None }
     }
 
     /// Gives a packet a place.
@@ -90,12 +107,68 @@ impl<B> InFlight<B> {
 
     /// A train ends later on a queue that it passes, or has passed: so its last bit is later wherever its head is.
     fn delay(&mut self, train: &Train) {
-        let index = train.index as usize;
+        self.delay_at(train.index, train.number, train.end, train.passed);
+    }
+
+    fn delay_at(&mut self, index: u32, number: u64, end: u64, passed: u64) {
         // A packet that was lost further on has left its place to another.
-        if self.packets[index].as_ref().is_some_and(|packet| packet.number == train.number) {
-            let path = &mut self.paths[index];
-            path.tail = path.tail.max(train.end + path.passed.saturating_sub(train.passed));
+        if self.packets[index as usize].as_ref().is_some_and(|packet| packet.number == number) {
+            let path = &mut self.paths[index as usize];
+            path.tail = path.tail.max(end + path.passed.saturating_sub(passed));
+        } else if let Some(trains) = &mut self.trains
+            && let Some((train, until)) = trains.left.get_mut(&(index, number))
+        {
+            *until = (*until).max(end);
+            trains.later.push((*train, end, passed));
         }
+    }
+
+    /// This is one of two halves.
+    pub(crate) fn halve(&mut self) {
+        self.trains = Some(Box::default());
+    }
+
+    /// A packet is about to leave for the other half; its number there if it is a train.
+    pub(crate) fn leaves(&mut self, index: u32, longest: u32, now: u64) -> Option<u64> {
+        let Flight { bytes, header, tail, .. } = self.paths[index as usize];
+        let trains = self.trains.as_mut().filter(|_| bytes.saturating_add(header) > longest)?;
+        trains.last += 1;
+        let key = (index, self.packets[index as usize].as_ref()?.number);
+        if trains.left.len() >= trains.limit.max(64) {
+            trains.left.retain(|_, (_, until)| *until > now);
+            trains.limit = 2 * trains.left.len().max(trains.entered.len());
+        }
+        trains.left.insert(key, (trains.last, tail));
+        Some(trains.last)
+    }
+
+    /// A train has come from the other half, where it has a number.
+    pub(crate) fn enters(&mut self, train: u64, index: u32) {
+        let Self { packets, trains, .. } = self;
+        let (Some(trains), Some(packet)) = (trains, &packets[index as usize]) else { return };
+        if trains.entered.len() >= trains.limit.max(64) {
+            let Trains { entered, left, .. } = &mut **trains;
+            entered.retain(|_, (index, number)| {
+                let here = packets[*index as usize].as_ref().is_some_and(|packet| packet.number == *number);
+                here || left.contains_key(&(*index, *number))
+            });
+            trains.limit = 2 * trains.left.len().max(trains.entered.len());
+        }
+        trains.entered.insert(train, (index, packet.number));
+    }
+
+    /// A train that has come from the other half ends later there.
+    pub(crate) fn later(&mut self, train: u64, end: u64, passed: u64) {
+        let known = self.trains.as_ref().and_then(|trains| trains.entered.get(&train).copied());
+        if let Some((index, number)) = known {
+            self.delay_at(index, number, end, passed);
+        }
+    }
+
+    /// What the other half is to be told of trains.
+    pub(crate) fn take_later(&mut self) -> impl Iterator<Item = (u64, u64, u64)> + use<B> {
+        let later = self.trains.as_mut().map(|trains| std::mem::take(&mut trains.later));
+        later.unwrap_or_default().into_iter()
     }
 
     /// Takes a packet out of the table.

@@ -60,11 +60,38 @@ pub(crate) struct LaneOrder {
 impl LaneOrder {
     /// A packet sets out; returns its turn.
     pub(crate) fn set_out(&mut self, index: u32, lane: Lane) -> u64 {
+        let turn = self.next_turn();
+        self.add(index, lane, turn);
+        turn
+    }
+
+    /// A turn behind all others.
+    #[inline]
+    pub(crate) fn next_turn(&mut self) -> u64 {
         self.turns += 1;
+        self.turns
+    }
+
+    /// A packet sets out with its turn.
+    #[inline]
+    pub(crate) fn add(&mut self, index: u32, lane: Lane, turn: u64) {
         let unused = &mut self.unused;
         let queue = self.lanes.entry(lane).or_insert_with(|| unused.pop().unwrap_or_default());
-        queue.push_back(Ahead { turn: self.turns, index, state: Progress::UnderWay });
-        self.turns
+        queue.push_back(Ahead { turn, index, state: Progress::UnderWay });
+    }
+
+    /// A packet for this half has set out in the other one.
+    pub(crate) fn expect(&mut self, lane: Lane, turn: u64) {
+        self.add(u32::MAX, lane, turn);
+    }
+
+    /// A packet for this half comes over from the other one, and is known by an index here.
+    pub(crate) fn comes_over(&mut self, index: u32, lane: Lane, turn: u64) {
+        let Some(packets) = self.lanes.get_mut(&lane) else { return };
+        let place = packets.partition_point(|ahead| ahead.turn < turn);
+        if let Some(ahead) = packets.get_mut(place).filter(|ahead| ahead.turn == turn) {
+            ahead.index = index;
+        }
     }
 
     /// A packet has come. Whether it is handed over at once; if not, [`LaneOrder::handed_over`] tells when it is

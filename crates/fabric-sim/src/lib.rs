@@ -24,6 +24,7 @@
 //! | `routing` | [`Routing`]: which way packets take, and the virtual channels that it needs |
 //! | `faults`, `fault_rng` | [`Faults`]: scheduled and drawn from a seed |
 //! | `lookahead` | ranks that are resumed late where no rank can notice |
+//! | `halved_run`, `meeting`, `away`, `split` | [`Sim::run_halves`]: two halves of a machine on one processor or two; what they tell each other |
 //! | [`halves`] | what a run on two processors could gain, measured |
 //! | `random` | [`splitmix64`]: the streams of ranks, nodes and injectors |
 //! | `members` | who has left, and when the others know |
@@ -75,12 +76,12 @@
 //!
 //! # Size and speed
 //!
-//! Everything runs on the calling thread. With packets sent on at random and no contents, one core of a small
-//! virtual machine that others use too executes 8 to 14 million events a second at 1024 ranks, about half of what
-//! a bare binary heap does there, and 25 million at two (`cargo bench --bench sim`). A rank takes a stack of
-//! [`Config::stack_bytes`], of which only what it uses takes memory, typically 8 to 16 KiB; a job may have
-//! [`MAX_RANKS`] ranks as far as the system grants the memory mappings, which a run checks first. Without a trace
-//! nothing is recorded but counters.
+//! Everything runs on the calling thread, unless [`Sim::run_halves`] is asked for two. With packets sent on at
+//! random and no contents, one core of a small virtual machine that others use too executes 8 to 14 million
+//! events a second at 1024 ranks, about half of what a bare binary heap does there, and 25 million at two
+//! (`cargo bench --bench sim`). A rank takes a stack of [`Config::stack_bytes`], of which only what it uses
+//! takes memory, typically 8 to 16 KiB; a job may have [`MAX_RANKS`] ranks as far as the system grants the
+//! memory mappings, which a run checks first. Without a trace nothing is recorded but counters.
 //!
 //! # Example
 //!
@@ -111,6 +112,7 @@
 
 #![forbid(unsafe_code)]
 
+mod away;
 pub mod buffered;
 mod buffered_run;
 pub mod bytes;
@@ -128,6 +130,7 @@ mod faults;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod halved_run;
 pub mod halves;
 mod handle;
 #[doc(hidden)]
@@ -137,6 +140,7 @@ mod lane_order;
 mod limits;
 mod lookahead;
 mod machine;
+mod meeting;
 mod members;
 mod memory;
 mod network;
@@ -152,12 +156,14 @@ mod ranks;
 mod report;
 mod routing;
 mod run;
+mod split;
 mod stage;
 mod topology;
 mod topology_text;
 mod trace;
 mod transmit_queue;
 
+pub use away::Crossing;
 pub use config::{Config, MAX_RANKS, MIN_STACK, NetworkModel, Placement};
 pub use context::Context;
 pub use defects::Defects;
@@ -166,6 +172,7 @@ pub use device_context::{DeviceContext, Outgoing, PacketId, StageTimes};
 pub use directory::{Directory, ProcessAddress};
 pub use error::{ConfigError, DeadlineMissed, Deadlock, RunError, WaitFor, Waiting};
 pub use faults::{Drawn, DrawnKind, FaultEvent, Faults, LinkFaults, Scheduled};
+pub use halved_run::Processors;
 pub use handle::Handle;
 pub use limits::{RankMemory, assume_memory};
 pub use machine::{Interface, Machine, NoErrors};

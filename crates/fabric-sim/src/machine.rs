@@ -1,11 +1,13 @@
 //! A machine of simulated interfaces: what every interface's configuration has in common, and how it is run.
 
+use crate::away::Crossing;
 use crate::buffered::Buffers;
 use crate::config::{Config, NetworkModel, Placement};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{ConfigError, RunError};
 use crate::faults::Faults;
+use crate::halved_run::Processors;
 use crate::nic::LinkParameters;
 use crate::parameters::{self, default};
 use crate::report::Report;
@@ -221,6 +223,35 @@ impl<I: Interface> Machine<I> {
             move |node, ranks| I::device(Rc::clone(&devices), node, ranks),
             move |context| program(I::handle(context, Rc::clone(&shared))),
         )
+    }
+
+    /// [`Machine::run`] in two halves, on one processor or on two: the same on both, but not the order of
+    /// events of [`Machine::run`]; see [`Sim::run_halves`]. `half` makes the program of a half's ranks, on the
+    /// thread of that half. Blocks until all have returned.
+    ///
+    /// # Errors
+    /// As [`Machine::run`], and what [`Sim::run_halves`] refuses.
+    pub fn run_halves<R, F>(
+        &self,
+        processors: Processors,
+        half: impl Fn() -> F + Sync,
+    ) -> Result<Report<R>, RunError>
+    where
+        R: Send + 'static,
+        F: Fn(I::Handle<'_>) -> R + 'static,
+        I::Device: Crossing,
+        Self: Sync,
+    {
+        let network = self.network()?;
+        I::shared(self)?;
+        Sim::run_halves(&network, processors, || {
+            let shared = Rc::new(I::shared(self).expect("it was possible before"));
+            let (devices, program) = (Rc::clone(&shared), half());
+            (
+                move |node, ranks: &[u32]| I::device(Rc::clone(&devices), node, ranks),
+                move |context: Context<'_, I::Device>| program(I::handle(context, Rc::clone(&shared))),
+            )
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! once, and who has ended in order wakes those alone that wait for it: the end of a large job does not wake
 //! everyone for everyone.
 
+use crate::away::News as Told;
 use am_core::PeerStatus;
 
 pub(crate) struct Members {
@@ -17,6 +18,20 @@ pub(crate) struct Members {
     /// Ranks that are known to have departed, and those of them that are lost.
     departures: u32,
     losses: u32,
+    /// The other half, where this is one of two.
+    away: Option<Box<Away>>,
+}
+
+/// Where this is one of two halves. Each counts what is under way in it, and each rank's own half knows how
+/// many of the rank's packets are in the other one.
+struct Away {
+    /// Per rank: whether it belongs to the other half, and how many of its packets have come over since nothing
+    /// of it was under way here.
+    ranks: Vec<bool>,
+    came: Vec<u32>,
+    /// What the other half is to be told.
+    landed: Vec<(u32, u32, u64)>,
+    departed: Vec<(u32, PeerStatus, u64)>,
 }
 
 #[derive(Clone)]
@@ -47,7 +62,56 @@ impl Members {
             notice_pending: false,
             departures: 0,
             losses: 0,
+            away: None,
         }
+    }
+
+    /// This is one of two halves; whether each rank belongs to the other one.
+    pub(crate) fn halve(&mut self, ranks: Vec<bool>) {
+        let came = vec![0; ranks.len()];
+        self.away = Some(Box::new(Away { ranks, came, landed: Vec::new(), departed: Vec::new() }));
+    }
+
+    /// Whether a rank belongs to the other half.
+    pub(crate) fn is_away(&self, rank: u32) -> bool {
+        self.away.as_ref().is_some_and(|away| away.ranks[rank as usize])
+    }
+
+    /// A packet of a rank has come over from the other half.
+    pub(crate) fn comes_over(&mut self, from: u32) {
+        self.sent(from);
+        if let Some(away) = &mut self.away
+            && away.ranks[from as usize]
+        {
+            away.came[from as usize] += 1;
+        }
+    }
+
+    /// So many packets of a rank of this half are not under way in the other one any more. Returns when to give
+    /// notice, if that is to be planned.
+    pub(crate) fn landed_there(&mut self, rank: u32, count: u32, at: u64) -> Option<u64> {
+        // The last of them as if it had landed here.
+        self.members[rank as usize].in_flight -= count.saturating_sub(1);
+        if count == 0 { None } else { self.landed(rank, at) }
+    }
+
+    /// A rank of the other half has departed. Returns when to give notice, if that is to be planned.
+    pub(crate) fn departed_there(&mut self, rank: u32, status: PeerStatus, at: u64) -> Option<u64> {
+        self.members[rank as usize].departs = Some((status, at));
+        self.tell(rank, at)
+    }
+
+    /// What the other half is to be told.
+    pub(crate) fn take_news<B>(&mut self) -> Vec<Told<B>> {
+        let Some(away) = &mut self.away else { return Vec::new() };
+        let landed = away.landed.drain(..).map(|(rank, count, at)| Told::Landed { rank, count, at });
+        let departed = away.departed.drain(..).map(|(rank, status, at)| Told::Departed { rank, status, at });
+        landed.chain(departed).collect()
+    }
+
+    /// The time until a departure is known.
+    pub(crate) const fn notice_time(&self) -> u64 {
+        self.notice
     }
 
     pub(crate) fn status(&self, rank: u32) -> PeerStatus {
@@ -77,13 +141,26 @@ impl Members {
     }
 
     /// A packet of this rank is no longer under way. Returns when to give notice, if that is to be planned.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn landed(&mut self, from: u32, now: u64) -> Option<u64> {
         let member = &mut self.members[from as usize];
         member.in_flight -= 1;
-        if member.in_flight != 0 {
+        if member.in_flight != 0 || member.departs.is_none() && self.away.is_none() {
             return None;
         }
+        self.last_landed(from, now)
+    }
+
+    /// Nothing of a rank is under way any more, and that may matter.
+    #[inline(never)]
+    fn last_landed(&mut self, from: u32, now: u64) -> Option<u64> {
+        if let Some(away) = &mut self.away
+            && away.ranks[from as usize]
+        {
+            away.landed.push((from, std::mem::take(&mut away.came[from as usize]), now));
+            return None;
+        }
+        let member = &self.members[from as usize];
         let (_, left) = member.departs?;
         if member.status != PeerStatus::Active {
             return None;
@@ -102,6 +179,12 @@ impl Members {
     }
 
     fn tell(&mut self, rank: u32, at: u64) -> Option<u64> {
+        if let Some(away) = &mut self.away
+            && !away.ranks[rank as usize]
+            && let Some((status, _)) = self.members[rank as usize].departs
+        {
+            away.departed.push((rank, status, at));
+        }
         self.unknown.push(rank);
         let planned = std::mem::replace(&mut self.notice_pending, true);
         (!planned).then_some(at + self.notice)

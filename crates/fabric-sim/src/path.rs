@@ -136,9 +136,26 @@ impl<B: Clone> Core<B> {
     fn set_out(&mut self, index: u32) {
         if self.lane_order.is_some() {
             let lane = self.lane(index);
+            if self.away.is_some() {
+                return self.set_out_of_half(index, lane);
+            }
             let turn = self.lane_order.as_mut().map(|order| order.set_out(index, lane));
             self.in_flight.path(index).turn = turn.unwrap_or_default();
         }
+    }
+
+    /// The same where this is a half: the order is kept in the half of the destination.
+    #[cold]
+    fn set_out_of_half(&mut self, index: u32, lane: Lane) {
+        let goal = self.in_flight.path(index).goal;
+        let Some(order) = &mut self.lane_order else { return };
+        let turn = order.next_turn();
+        if !self.set_out_there(goal, lane, turn)
+            && let Some(order) = &mut self.lane_order
+        {
+            order.add(index, lane, turn);
+        }
+        self.in_flight.path(index).turn = turn;
     }
 
     /// A packet is about to be handed to its destination; whether it is its turn. The next one of its lane, if
@@ -338,6 +355,9 @@ impl<B: Clone> Core<B> {
         (flight.at, flight.flow) = (next, flow);
         flight.passed += latency;
         flight.tail = (tail + latency).max(left + latency);
+        if self.crosses(next, goal) {
+            return self.cross(index, enters + latency, now);
+        }
         if next == goal
             && let Some(ports) = &mut self.ports
         {

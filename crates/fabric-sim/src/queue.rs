@@ -230,6 +230,15 @@ impl Queue {
         Some((time(entry), event))
     }
 
+    /// When the next event is.
+    pub(crate) fn next_time(&mut self) -> Option<u64> {
+        if self.present.is_empty() && self.near.is_empty() {
+            self.refill();
+        }
+        let entries = self.present.last().into_iter().chain(self.near.peek().map(|near| &near.0));
+        entries.min().map(|entry| time(*entry))
+    }
+
     /// Sorts the next bucket.
     fn refill(&mut self) {
         while self.near.is_empty() && self.present.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::engine::Core;
 use crate::ranks::State;
-use crate::trace::{Histogram, LinkUse, StageUse, Trace};
+use crate::trace::{Hash, Histogram, LinkUse, StageUse, Trace};
 use am_core::{Instant, Span};
 use std::fmt;
 
@@ -47,18 +47,28 @@ const OWN: [&str; 5] = ["nic_tx", "tx_translate", "nic_rx", "rx_match", "mem_wri
 impl Report<()> {
     /// Of a run whose results are [added](Self::with_results) later.
     pub(crate) fn new<B>(core: &mut Core<B>) -> Self {
-        let ended =
-            core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0);
+        let ended = Self::ended(core);
         core.settle_buffers();
-        let links =
-            core.links.iter().enumerate().filter(|(_, link)| link.packets != 0).map(|(number, link)| LinkUse {
-                name: core.network.name(number as u32),
-                packets: link.packets,
-                bytes: link.bytes,
-                retries: core.outages[number].retries,
-                busy: Span(link.used(ended)),
-                utilisation: link.used(ended) as f64 / ended.max(1) as f64,
-            });
+        Self::of(core, ended).0
+    }
+
+    /// When the last rank ended.
+    pub(crate) fn ended<B>(core: &Core<B>) -> u64 {
+        core.ranks.iter().filter(|rank| rank.state == State::Done).map(|rank| rank.now).max().unwrap_or(0)
+    }
+
+    /// Of a machine, or a half of one, of a run whose last rank ended at a time; and the numbers of the links.
+    pub(crate) fn of<B>(core: &mut Core<B>, ended: u64) -> (Self, Vec<u32>) {
+        let used = || core.links.iter().enumerate().filter(|(_, link)| link.packets != 0);
+        let numbers = used().map(|(number, _)| number as u32).collect();
+        let links = used().map(|(number, link)| LinkUse {
+            name: core.network.name(number as u32),
+            packets: link.packets,
+            bytes: link.bytes,
+            retries: core.outages[number].retries,
+            busy: Span(link.used(ended)),
+            utilisation: link.used(ended) as f64 / ended.max(1) as f64,
+        });
         let stages = core.nodes.iter().enumerate().flat_map(|(node, stages)| {
             let interface =
                 OWN.iter().zip(stages.tx.iter().chain(&stages.rx)).map(|(name, server)| (*name, server));
@@ -75,7 +85,7 @@ impl Report<()> {
         let names =
             core.spans.is_some().then(|| (0..core.network.links() as u32).map(|link| core.network.name(link)));
         let names = names.into_iter().flatten().collect();
-        Self {
+        let report = Self {
             results: Vec::new(),
             ended: Instant(ended),
             hash: core.hash.value(),
@@ -90,6 +100,40 @@ impl Report<()> {
             stages: stages.collect(),
             latency: std::mem::take(&mut core.latency),
             trace: core.spans.take().map(|spans| Trace { spans, links: names }),
+        };
+        (report, numbers)
+    }
+
+    /// The reports of both halves in one, with the numbers of their links.
+    pub(crate) fn joined([one, other]: [Self; 2], links: [Vec<u32>; 2]) -> Self {
+        let mut hash = Hash::new();
+        [one.hash, other.hash].into_iter().for_each(|half| hash.add(half));
+        let mut latency = one.latency;
+        latency.merge(&other.latency);
+        let numbers = links.into_iter().flatten();
+        let mut links: Vec<_> = numbers.zip(one.links.into_iter().chain(other.links)).collect();
+        links.sort_by_key(|(number, _)| *number);
+        // In each half they are in the order of the events.
+        let trace = one.trace.zip(other.trace).map(|(mut trace, more)| {
+            trace.spans.extend(more.spans);
+            trace.spans.sort_by_key(|span| span.begin);
+            trace
+        });
+        Self {
+            results: Vec::new(),
+            ended: one.ended,
+            hash: hash.value(),
+            events: one.events + other.events,
+            sent: one.sent + other.sent,
+            delivered: one.delivered + other.delivered,
+            lost: one.lost + other.lost,
+            corrupted: one.corrupted + other.corrupted,
+            duplicated: one.duplicated + other.duplicated,
+            retries: one.retries + other.retries,
+            links: links.into_iter().map(|(_, link)| link).collect(),
+            stages: one.stages.into_iter().chain(other.stages).collect(),
+            latency,
+            trace,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Running a program: each rank is a coroutine of one thread, resumed when it is its turn.
 
 use crate::buffered_run::BufferedRun;
-use crate::config::Config;
+use crate::config::{Config, Plan};
 use crate::context::Context;
 use crate::device::{Device, Mailbox};
 use crate::engine::{Core, Engine, NextStep};
@@ -76,7 +76,7 @@ impl Sim {
 }
 
 /// A rank's part of a program that keeps its results itself.
-type Program<D> = dyn Fn(Context<'_, D>);
+pub(crate) type Program<D> = dyn Fn(Context<'_, D>);
 
 /// [`Sim::run_with`] without the types of its program: compiled once for each kind of device instead of each
 /// program.
@@ -87,31 +87,20 @@ fn simulate<D: Device>(
 ) -> Result<Report<()>, RunError> {
     let plan = config.compile()?;
     limits::check(config.ranks, config.stack_bytes)?;
-    let mut ranks_of = vec![Vec::new(); plan.network.nodes as usize];
-    for (rank, node) in plan.node_of.iter().enumerate() {
-        ranks_of[*node as usize].push(rank as u32);
-    }
+    let ranks_of = ranks_by_node(&plan);
     let devices: Vec<D> = ranks_of.iter().enumerate().map(|(node, ranks)| device(node as u32, ranks)).collect();
-    let mut core = Core::new(plan, config.trace);
+    let mut core = Core::new(plan, config.trace, |_| true);
     core.buffers = config.buffered_network()?.map(|network| BufferedRun::new(network, config));
     if core.buffers.is_some() {
         // They have the ports and the order of packets themselves.
         (core.ports, core.lane_order) = (None, None);
     }
-    for (node, device) in core.nodes.iter_mut().zip(&devices) {
-        for (name, stage) in device.stages() {
-            node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
-        }
-    }
+    own_stages(&mut core, &devices)?;
     core.meter = Meter::wanted(&core.network, &core.links);
     let machine = Rc::new(RefCell::new(Engine::new(core, devices)));
     let mut coroutines = Vec::with_capacity(config.ranks as usize);
     for rank in 0..config.ranks {
-        let (ranks, bytes) = (config.ranks, config.stack_bytes);
-        let stack = DefaultStack::new(bytes).map_err(|source| RunError::Stack { rank, ranks, bytes, source })?;
-        let (machine, program) = (Rc::clone(&machine), Rc::clone(&program));
-        coroutines
-            .push(Coroutine::with_stack(stack, move |yielder, ()| program(Context::new(rank, machine, yielder))));
+        coroutines.push(coroutine(config, rank, &machine, &program)?);
     }
     if let Some(meter) = &mut machine.borrow_mut().core.meter {
         meter.begin();
@@ -127,10 +116,43 @@ fn simulate<D: Device>(
     Ok(Report::new(&mut machine.borrow_mut().core))
 }
 
-type Ranks = [Coroutine<(), (), (), DefaultStack>];
+/// The ranks of each node.
+pub(crate) fn ranks_by_node(plan: &Plan) -> Vec<Vec<u32>> {
+    let mut ranks_of = vec![Vec::new(); plan.network.nodes as usize];
+    for (rank, node) in plan.node_of.iter().enumerate() {
+        ranks_of[*node as usize].push(rank as u32);
+    }
+    ranks_of
+}
+
+/// Gives the nodes the stages of their devices.
+pub(crate) fn own_stages<D: Device>(core: &mut Core<D::Body>, devices: &[D]) -> Result<(), RunError> {
+    for (node, device) in core.nodes.iter_mut().zip(devices) {
+        for (name, stage) in device.stages() {
+            node.own.push((name, Server::new(stage.check(&format!("stage {name:?} of the device"))?)));
+        }
+    }
+    Ok(())
+}
+
+/// A rank's coroutine.
+pub(crate) type Rank = Coroutine<(), (), (), DefaultStack>;
+
+/// A rank with its stack.
+pub(crate) fn coroutine<D: Device>(
+    config: &Config,
+    rank: u32,
+    machine: &Rc<RefCell<Engine<D>>>,
+    program: &Rc<Program<D>>,
+) -> Result<Rank, RunError> {
+    let (ranks, bytes) = (config.ranks, config.stack_bytes);
+    let stack = DefaultStack::new(bytes).map_err(|source| RunError::Stack { rank, ranks, bytes, source })?;
+    let (machine, program) = (Rc::clone(machine), Rc::clone(program));
+    Ok(Coroutine::with_stack(stack, move |yielder, ()| program(Context::new(rank, machine, yielder))))
+}
 
 /// Resumes rank after rank until all have returned.
-fn drive<D: Device>(machine: &RefCell<Engine<D>>, coroutines: &mut Ranks) -> Result<(), RunError> {
+fn drive<D: Device>(machine: &RefCell<Engine<D>>, coroutines: &mut [Rank]) -> Result<(), RunError> {
     loop {
         let turn = machine.borrow_mut().next_step();
         let rank = match turn {
@@ -141,23 +163,33 @@ fn drive<D: Device>(machine: &RefCell<Engine<D>>, coroutines: &mut Ranks) -> Res
                 return Err(RunError::DeadlineMissed(Box::new(machine.borrow().deadline_missed())));
             }
         };
-        let resumed = catch_unwind(AssertUnwindSafe(|| coroutines[rank as usize].resume(())));
-        match resumed {
-            Ok(CoroutineResult::Yield(())) => {}
-            Ok(CoroutineResult::Return(())) => {
-                let mut machine = machine.borrow_mut();
-                let state = &mut machine.core.ranks[rank as usize].state;
-                if *state != State::Stopped {
-                    *state = State::Done;
-                    machine.core.remaining -= 1;
-                }
-            }
-            Err(panic) => {
-                let at = Instant(machine.borrow().core.ranks[rank as usize].now);
-                return Err(RunError::Panicked { rank, at, message: message(&*panic) });
+        resume(machine, &mut coroutines[rank as usize], rank)?;
+    }
+}
+
+/// Lets a rank go on until it is suspended or ends.
+#[inline(always)]
+pub(crate) fn resume<D: Device>(
+    machine: &RefCell<Engine<D>>,
+    coroutine: &mut Rank,
+    rank: u32,
+) -> Result<(), RunError> {
+    match catch_unwind(AssertUnwindSafe(|| coroutine.resume(()))) {
+        Ok(CoroutineResult::Yield(())) => {}
+        Ok(CoroutineResult::Return(())) => {
+            let mut machine = machine.borrow_mut();
+            let state = &mut machine.core.ranks[rank as usize].state;
+            if *state != State::Stopped {
+                *state = State::Done;
+                machine.core.remaining -= 1;
             }
         }
+        Err(panic) => {
+            let at = Instant(machine.borrow().core.ranks[rank as usize].now);
+            return Err(RunError::Panicked { rank, at, message: message(&*panic) });
+        }
     }
+    Ok(())
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

@@ -4,15 +4,15 @@ use active_messages::Transport;
 use exanet_sim::{ExanetConfig, conduit as exanet};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::{gasnet, pscom};
-use fabric_sim::{RankMemory, Report, RunError, Topology};
+use fabric_sim::{ConfigError, Processors, RankMemory, Report, RunError, Topology};
 use machine_sim::{MachineConfig, conduit as machine};
 use portals_sim::{PortalsConfig, conduit as portals};
 use sci_sim::{SciConfig, conduit as sci};
 
 /// A program of all ranks.
-pub trait Program: Copy + 'static {
+pub trait Program: Copy + Send + Sync + 'static {
     /// What a rank brings.
-    type Result: 'static;
+    type Result: Send + 'static;
 
     /// A rank's part.
     fn play<T: Transport>(self, transport: T) -> Self::Result;
@@ -92,36 +92,73 @@ impl Conduit {
         room: Room,
         program: P,
     ) -> Result<Report<P::Result>, RunError> {
+        self.run_on(None, ranks, topology, room, program)
+    }
+
+    /// The same in halves on so many processors, if that is asked for
+    /// ([`Sim::run_halves`](fabric_sim::Sim::run_halves)).
+    ///
+    /// # Errors
+    /// [`RunError`]; SCI's machines cannot be halved.
+    pub fn run_on<P: Program>(
+        self,
+        processors: Option<Processors>,
+        ranks: u32,
+        topology: Topology,
+        room: Room,
+        program: P,
+    ) -> Result<Report<P::Result>, RunError> {
         match self {
             Self::Gasnet => {
                 let (mut machine, mut config) =
                     (ExtollConfig::new(ranks, topology), gasnet::GasnetConfig::default());
                 room.fit(&mut machine.stack_bytes, &mut config.segment);
-                gasnet::run(&machine, &config, move |ours| program.play(ours))
+                match processors {
+                    None => gasnet::run(&machine, &config, move |ours| program.play(ours)),
+                    Some(some) => gasnet::run_halves(&machine, &config, some, move |ours| program.play(ours)),
+                }
             }
             Self::Pscom => {
                 let (mut machine, mut config) =
                     (ExtollConfig::new(ranks, topology), pscom::PscomConfig::default());
                 room.fit(&mut machine.stack_bytes, &mut config.am.segment);
-                pscom::run(&machine, &config, move |ours| program.play(ours))
+                match processors {
+                    None => pscom::run(&machine, &config, move |ours| program.play(ours)),
+                    Some(some) => pscom::run_halves(&machine, &config, some, move |ours| program.play(ours)),
+                }
             }
             Self::Portals => {
                 let (mut machine, mut config) =
                     (PortalsConfig::new(ranks, topology), portals::ConduitConfig::default());
                 room.fit(&mut machine.stack_bytes, &mut config.segment);
-                portals::run(&machine, &config, move |ours| program.play(ours))
+                match processors {
+                    None => portals::run(&machine, &config, move |ours| program.play(ours)),
+                    Some(some) => portals::run_halves(&machine, &config, some, move |ours| program.play(ours)),
+                }
             }
             Self::Exanet => {
                 let (mut machine, mut config) =
                     (ExanetConfig::new(ranks, topology), exanet::ConduitConfig::default());
                 room.fit(&mut machine.stack_bytes, &mut config.segment);
-                exanet::run(&machine, &config, move |ours| program.play(ours))
+                match processors {
+                    None => exanet::run(&machine, &config, move |ours| program.play(ours)),
+                    Some(some) => exanet::run_halves(&machine, &config, some, move |ours| program.play(ours)),
+                }
             }
             Self::Machine => {
                 let (mut machine, mut config) =
                     (MachineConfig::new(ranks, topology), machine::ConduitConfig::default());
                 room.fit(&mut machine.stack_bytes, &mut config.segment);
-                machine::run(&machine, &config, move |ours| program.play(ours))
+                match processors {
+                    None => machine::run(&machine, &config, move |ours| program.play(ours)),
+                    Some(some) => machine::run_halves(&machine, &config, some, move |ours| program.play(ours)),
+                }
+            }
+            Self::Sci if processors.is_some() => {
+                let (field, other) = ("processors".into(), "the SCI interface".into());
+                let reason =
+                    "its transfers read memory of the other half of a machine; run it in one piece".into();
+                Err(ConfigError::Contradiction { field, other, reason }.into())
             }
             Self::Sci => {
                 let (mut machine, mut config) = (SciConfig::new(ranks, topology), sci::ConduitConfig::default());

@@ -149,7 +149,6 @@ impl Interface for PortalsInterface {
             portals_4: Cell::default(),
             pool: Rc::new(Pool::default()),
             defects: machine.testing.defects,
-            launched: Default::default(),
         })
     }
 

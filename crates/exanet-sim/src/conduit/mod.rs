@@ -73,9 +73,9 @@ pub use send::Admitted;
 pub use transport::Conduit;
 
 use crate::ExanetConfig;
-use fabric_sim::{Report, RunError};
-use std::cell::RefCell;
+use fabric_sim::{Processors, Report, RunError};
 use std::rc::Rc;
+use std::sync::Arc;
 use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 142.0 and 253.2 KiB each, at
@@ -91,14 +91,41 @@ where
     R: 'static,
     F: Fn(Conduit<'_>) -> R + 'static,
 {
+    let shared = Rc::new(prepare(machine, config)?);
+    crate::run(machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+}
+
+/// [`run`] in two halves, on one processor or on two: the same on both, but not the order of events of [`run`];
+/// see [`Sim::run_halves`](fabric_sim::Sim::run_halves).
+///
+/// # Errors
+/// As [`run`], and what [`Sim::run_halves`](fabric_sim::Sim::run_halves) refuses.
+pub fn run_halves<R, F>(
+    machine: &ExanetConfig,
+    config: &ConduitConfig,
+    processors: Processors,
+    program: F,
+) -> Result<Report<R>, RunError>
+where
+    R: Send + 'static,
+    F: Fn(Conduit<'_>) -> R + Send + Sync + 'static,
+{
+    let shared = prepare(machine, config)?;
+    let program = Arc::new(program);
+    machine.run_halves(processors, || {
+        let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));
+        move |nic: crate::Nic<'_>| program(Conduit::new(nic, Rc::clone(&shared)))
+    })
+}
+
+/// What the ranks of a machine share.
+fn prepare(machine: &ExanetConfig, config: &ConduitConfig) -> Result<Shared, RunError> {
     // A machine that cannot be is refused in its own words, before anything is divided among its ranks.
     machine.check()?;
     let (sizes, costs) = config.compile(machine.ranks)?;
     MEMORY.check(machine.ranks)?;
-    let ready = RefCell::new(vec![false; machine.ranks as usize]);
     let retry_wait = machine.parameters.compile()?.busy_wait;
-    let shared = Rc::new(Shared { config: config.clone(), sizes, costs, retry_wait, ready });
-    crate::run(machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+    Ok(Shared { config: config.clone(), sizes, costs, retry_wait })
 }
 
 /// Whether these bytes are a frame.

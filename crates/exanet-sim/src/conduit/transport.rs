@@ -13,7 +13,6 @@ use am_core::transport::{
 };
 use am_core::{Category, Instant, Limits, Peer, PeerStatus, Rank, Segment, Span, Words};
 use fabric_sim::conduit::{CreditFlush, Kind, Presence, SpareBuffers, StagedRequests, StagedSlot};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -25,15 +24,13 @@ pub(super) const NOTES_AT: u64 = 3 << 40;
 pub(super) const STAGES_AT: u64 = 4 << 40;
 
 /// What all ranks of a job have in common.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) config: ConduitConfig,
     pub(super) sizes: Sizes,
     pub(super) costs: Costs,
     /// The first wait for a full mailbox.
     pub(super) retry_wait: Span,
-    /// Which ranks have opened their contexts and mapped their memory: what a job's launcher tells everyone.
-    pub(super) ready: RefCell<Vec<bool>>,
 }
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
@@ -102,7 +99,8 @@ impl<'a> Conduit<'a> {
         };
         let memory = map(SEGMENT_AT, segment);
         let (buffers, words) = (map(BUFFERS_AT, sizes.buffers(ranks)), map(NOTES_AT, notes(ranks)));
-        shared.ready.borrow_mut()[me as usize] = true;
+        // Its context is open and its memory mapped: what a job's launcher tells everyone.
+        nic.context().announce(0);
         Self {
             presence: Presence::new(me, ranks),
             limits: Limits::uniform(sizes.medium as usize, 1 << 32).with_default_reply(default_reply as usize),

@@ -10,8 +10,8 @@ use super::translation::Space;
 use super::wire::{Body, Content, ReadRequest, Wire};
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, PeerStatus, Span};
-use fabric_sim::bytes::Pool;
-use fabric_sim::{Device, DeviceContext, Directory, Packet, Stage};
+use fabric_sim::bytes::{Detached, Pool};
+use fabric_sim::{Crossing, Device, DeviceContext, Directory, Packet, Stage};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
@@ -313,6 +313,18 @@ impl Exanet {
             Body::Answer(number, answer) => self.answered(node, number, answer, port),
             Body::Notify(notify) => self.write_notification(from, to, notify, port),
         }
+    }
+}
+
+impl Crossing for Exanet {
+    type Sent = Wire<Detached>;
+
+    fn send_over(body: Wire) -> Wire<Detached> {
+        body.map(|bytes| Detached::new(&bytes))
+    }
+
+    fn take_over(&self, sent: Wire<Detached>) -> Wire {
+        sent.map(|bytes| bytes.lend(&self.shared.pool))
     }
 }
 

@@ -8,12 +8,12 @@ use fabric_sim::bytes::PooledBytes;
 
 /// What packets of the simulation carry.
 #[derive(Clone, Debug)]
-pub struct Wire(pub(crate) Body);
+pub struct Wire<D = PooledBytes>(pub(crate) Body<D>);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(crate) enum Body<D = PooledBytes> {
     /// Something that is answered.
-    Unit(u32, Content),
+    Unit(u32, Content<D>),
     /// The answer to it; `None` says that a page is being fetched.
     Answer(u32, Option<Answer>),
     /// A notification on its way to memory.
@@ -21,9 +21,9 @@ pub(crate) enum Body {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Content {
+pub(crate) enum Content<D = PooledBytes> {
     /// A control packet.
-    Packet(Address, PooledBytes),
+    Packet(Address, D),
     /// Asks the other side to write.
     Read(ReadRequest),
     /// What was asked for cannot be read.
@@ -31,7 +31,34 @@ pub(crate) enum Content {
     /// Asks whether a read is still being served.
     Watch(TransferId),
     /// Cells of a block.
-    Cells(Cells),
+    Cells(Cells<D>),
+}
+
+impl<D> Wire<D> {
+    /// The same with its bytes in another form.
+    pub(crate) fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Wire<E> {
+        Wire(match self.0 {
+            Body::Unit(number, content) => Body::Unit(number, content.map(bytes)),
+            Body::Answer(number, answer) => Body::Answer(number, answer),
+            Body::Notify(notify) => Body::Notify(notify),
+        })
+    }
+}
+
+impl<D> Content<D> {
+    fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Content<E> {
+        match self {
+            Self::Packet(address, data) => Content::Packet(address, bytes(data)),
+            Self::Read(request) => Content::Read(request),
+            Self::ReadFault(id, fault) => Content::ReadFault(id, fault),
+            Self::Watch(id) => Content::Watch(id),
+            Self::Cells(cells) => {
+                let Cells { data, at, first, block_len, transfer, blocks, floor, notify, read } = cells;
+                let data = bytes(data);
+                Content::Cells(Cells { data, at, first, block_len, transfer, blocks, floor, notify, read })
+            }
+        }
+    }
 }
 
 /// An emulated read: the transfer that the other side is to make.
@@ -48,8 +75,8 @@ pub(crate) struct ReadRequest {
 
 /// Some cells of a block of a transfer.
 #[derive(Clone, Debug)]
-pub(crate) struct Cells {
-    pub(crate) data: PooledBytes,
+pub(crate) struct Cells<D = PooledBytes> {
+    pub(crate) data: D,
     /// Where they go.
     pub(crate) at: u64,
     /// The first of them, of its block.

@@ -3,7 +3,7 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{Draw, run_simulated_case, sim_suite};
+use am_conformance::{Draw, halves_suite, run_simulated_case, sim_suite};
 use exanet_sim::conduit::{self, ConduitConfig, HostCosts};
 use exanet_sim::model::Parameters;
 use exanet_sim::{AdversarialTiming, ExanetConfig, PageFaults, rack};
@@ -19,6 +19,8 @@ sim_suite! {
     on: rack,
     deadlocks: [(rack(3), ConduitConfig::default())],
 }
+
+halves_suite! { Exanet, ExanetConfig, conduit::run_halves; deadline: 2e10, seeds: 40 }
 
 fn free(ranks: u32) -> ExanetConfig {
     let topology = Topology::Crossbar { nodes: ranks };

@@ -8,6 +8,7 @@ use super::replay::{Progress, Receiver, Sender, TELL_EVERY, Verdict, WINDOW};
 use super::rma::wire::Message;
 use super::velo::mailbox::Letter;
 use am_core::{Instant, Span};
+use fabric_sim::bytes::PooledBytes;
 use fabric_sim::{DeviceContext, Outgoing, Packet, PacketId, StageTimes};
 
 /// The channels of a pair of processes. Each is in order and reliable by itself.
@@ -22,21 +23,21 @@ pub(crate) enum Channel {
 
 /// What travels on a channel.
 #[derive(Clone)]
-pub(crate) enum Frame {
-    Velo(Letter),
-    Rma(Message),
+pub(crate) enum Frame<D = PooledBytes> {
+    Velo(Letter<D>),
+    Rma(Message<D>),
 }
 
 /// What packets of the simulated network carry. Opaque: only interfaces look inside.
 #[derive(Clone)]
-pub struct Wire(pub(crate) Body);
+pub struct Wire<D = PooledBytes>(pub(crate) Body<D>);
 
 #[derive(Clone)]
-pub(crate) enum Body {
+pub(crate) enum Body<D = PooledBytes> {
     Frame {
         channel: Channel,
         sequence: u8,
-        frame: Frame,
+        frame: Frame<D>,
     },
     Progress {
         channel: Channel,
@@ -47,7 +48,24 @@ pub(crate) enum Body {
     Aside,
 }
 
-impl std::fmt::Debug for Wire {
+impl<D> Wire<D> {
+    /// The same with its bytes in another form.
+    pub(crate) fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Wire<E> {
+        Wire(match self.0 {
+            Body::Frame { channel, sequence, frame } => {
+                let frame = match frame {
+                    Frame::Velo(letter) => Frame::Velo(letter.map(bytes)),
+                    Frame::Rma(message) => Frame::Rma(message.map(bytes)),
+                };
+                Body::Frame { channel, sequence, frame }
+            }
+            Body::Progress { channel, progress, replay } => Body::Progress { channel, progress, replay },
+            Body::Aside => Body::Aside,
+        })
+    }
+}
+
+impl<D> std::fmt::Debug for Wire<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Wire")
     }

@@ -12,8 +12,8 @@ use super::velo::mailbox::{Slots, Valid};
 use super::velo::unit::Post;
 use crate::model::{Costs, Parameters};
 use am_core::{Instant, Span};
-use fabric_sim::bytes::Pool;
-use fabric_sim::{Device, DeviceContext, Directory, Packet, Stage};
+use fabric_sim::bytes::{Detached, Pool};
+use fabric_sim::{Crossing, Device, DeviceContext, Directory, Packet, Stage};
 use std::rc::Rc;
 
 /// Whether a process has opened its port.
@@ -198,6 +198,18 @@ impl Extoll {
             Frame::Velo(letter) => self.velo_deliver(local, number, letter, port),
             Frame::Rma(message) => self.rma_deliver(local, number, message, port),
         }
+    }
+}
+
+impl Crossing for Extoll {
+    type Sent = Wire<Detached>;
+
+    fn send_over(body: Wire) -> Wire<Detached> {
+        body.map(|bytes| Detached::new(&bytes))
+    }
+
+    fn take_over(&self, sent: Wire<Detached>) -> Wire {
+        sent.map(|bytes| bytes.lend(&self.shared.pool))
     }
 }
 

@@ -9,6 +9,7 @@ mod faults;
 mod halves;
 mod machine_files;
 mod networks;
+mod two_halves;
 
 /// Held by tests of so many ranks that two of them at a time would need more memory mappings than a process may
 /// have.

@@ -1,7 +1,7 @@
 //! The command line: a run as it is between processes, and the machine that it is simulated on.
 
 use clap::{Args, CommandFactory, Parser, ValueEnum, error::ErrorKind};
-use fabric_sim::{ConfigError, Faults, Topology};
+use fabric_sim::{ConfigError, Faults, Processors, Topology};
 use lab::random_access::cli::{Options, name};
 use std::path::PathBuf;
 
@@ -111,6 +111,11 @@ pub(crate) struct Simulation {
     #[arg(long, value_enum)]
     flow: Option<Flow>,
 
+    /// Simulate the machine as two halves on 1 or 2 processors: the same on both, bit for bit, but not the
+    /// order of events of a run without this [default: in one piece, on one processor]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=2))]
+    processors: Option<u8>,
+
     /// A machine with all its parameters, as a TOML file; flags override it. With --backend sim it may also be the
     /// name of a machine that is built in
     #[arg(long, value_name = "FILE")]
@@ -143,6 +148,11 @@ impl Simulation {
     /// What keeps Portals' receive buffers from overflowing.
     pub(crate) fn flow(&self) -> Flow {
         self.flow.unwrap_or_default()
+    }
+
+    /// On how many processors two halves are simulated, if they are.
+    pub(crate) fn processors(&self) -> Option<Processors> {
+        self.processors.map(|count| if count == 1 { Processors::One } else { Processors::Two })
     }
 
     /// Adds the faults that were asked for to a machine's.
@@ -179,6 +189,7 @@ impl Simulation {
                 ("--conduit", self.conduit.is_some()),
             ],
             Backend::Sci => vec![
+                ("--processors", self.processors.is_some()),
                 ("--flow", self.flow.is_some()),
                 ("--ranks-per-node", self.ranks_per_node.is_some()),
                 ("--conduit", self.conduit.is_some()),
@@ -251,6 +262,8 @@ mod tests {
             (&["--backend", "sci", "--conduit", "pscom"], "--conduit means nothing to --backend sci"),
             (&["--backend", "extoll", "--flow", "bank"], "--flow means nothing to --backend extoll"),
             (&["--backend", "exanet", "--flow", "bank"], "--flow means nothing to --backend exanet"),
+            (&["--backend", "sci", "--processors", "2"], "--processors means nothing to --backend sci"),
+            (&["--processors", "3"], "3 is not in 1..=2"),
             (&["--log2-table", "40"], "a table of 2^40 words takes 8388608 MiB"),
             (&["extra"], "extra"),
         ] {

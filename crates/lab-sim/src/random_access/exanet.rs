@@ -3,11 +3,10 @@
 use super::cli::Cli;
 use super::{impossible, tell};
 use exanet_sim::ExanetConfig;
-use exanet_sim::conduit::{self, ConduitConfig};
+use exanet_sim::conduit::{self, Conduit, ConduitConfig};
 use lab::random_access::cli::name;
 use lab::random_access::error::RunError;
 use lab::random_access::rank;
-use std::rc::Rc;
 
 /// Runs all ranks on the machine that the command line describes.
 ///
@@ -15,10 +14,12 @@ use std::rc::Rc;
 /// [`RunError`]: an impossible machine, the first rank that failed, or a failed verification.
 pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
     let machine = machine(cli)?;
-    let program = Rc::new(cli.clone());
-    let report = conduit::run(&machine, &ConduitConfig::default(), move |transport| {
-        rank::run(transport, &program.options, &name(program.backend))
-    });
+    let program = cli.clone();
+    let part = move |transport: Conduit<'_>| rank::run(transport, &program.options, &name(program.backend));
+    let report = match cli.simulation.processors() {
+        None => conduit::run(&machine, &ConduitConfig::default(), part),
+        Some(some) => conduit::run_halves(&machine, &ConduitConfig::default(), some, part),
+    };
     tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
 }
 

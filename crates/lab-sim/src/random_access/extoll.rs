@@ -3,35 +3,39 @@
 use super::cli::{Cli, Conduit};
 use super::{impossible, tell};
 use extoll_sim::ExtollConfig;
-use extoll_sim::conduit::gasnet::{self, GasnetConfig};
-use extoll_sim::conduit::pscom::{self, PscomConfig};
+use extoll_sim::conduit::gasnet::{self, Gasnet, GasnetConfig};
+use extoll_sim::conduit::pscom::{self, Pscom, PscomConfig};
 use fabric_sim::Topology;
 use lab::random_access::cli::name;
 use lab::random_access::error::RunError;
 use lab::random_access::rank;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Runs all ranks on the machine that the command line describes.
 ///
 /// # Errors
 /// [`RunError`]: an impossible machine, the first rank that failed, or a failed verification.
 pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
-    let machine = machine(cli)?;
-    let program = Rc::new(cli.clone());
+    let (machine, processors) = (machine(cli)?, cli.simulation.processors());
+    let program = Arc::new(cli.clone());
     let over_gasnet = |conduit| {
-        let program = Rc::clone(&program);
-        gasnet::run(&machine, &conduit, move |transport| {
-            rank::run(transport, &program.options, &name(program.backend))
-        })
+        let program = Arc::clone(&program);
+        let part = move |transport: Gasnet<'_>| rank::run(transport, &program.options, &name(program.backend));
+        match processors {
+            None => gasnet::run(&machine, &conduit, part),
+            Some(some) => gasnet::run_halves(&machine, &conduit, some, part),
+        }
     };
     let report = match cli.simulation.conduit() {
         Conduit::Gasnet => over_gasnet(GasnetConfig::default()),
         Conduit::GasnetFirst => over_gasnet(GasnetConfig::first()),
         Conduit::Pscom => {
-            let program = Rc::clone(&program);
-            pscom::run(&machine, &PscomConfig::default(), move |transport| {
-                rank::run(transport, &program.options, &name(program.backend))
-            })
+            let program = Arc::clone(&program);
+            let part = move |transport: Pscom<'_>| rank::run(transport, &program.options, &name(program.backend));
+            match processors {
+                None => pscom::run(&machine, &PscomConfig::default(), part),
+                Some(some) => pscom::run_halves(&machine, &PscomConfig::default(), some, part),
+            }
         }
     };
     tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)

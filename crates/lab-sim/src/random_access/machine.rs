@@ -5,9 +5,8 @@ use super::{impossible, tell};
 use lab::random_access::cli::name;
 use lab::random_access::error::RunError;
 use lab::random_access::rank;
-use machine_sim::conduit::{self, ConduitConfig};
+use machine_sim::conduit::{self, Conduit, ConduitConfig};
 use machine_sim::{MachineConfig, presets};
-use std::rc::Rc;
 
 /// Runs all ranks on the machine that the command line names.
 ///
@@ -19,10 +18,12 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
     let part = cli.options.segment_bytes(machine.ranks, 0) as u64;
     let config = ConduitConfig::default();
     let config = ConduitConfig { segment: config.segment.max(part), ..config };
-    let program = Rc::new(cli.clone());
-    let report = conduit::run(&machine, &config, move |transport| {
-        rank::run(transport, &program.options, &name(program.backend))
-    });
+    let program = cli.clone();
+    let part = move |transport: Conduit<'_>| rank::run(transport, &program.options, &name(program.backend));
+    let report = match cli.simulation.processors() {
+        None => conduit::run(&machine, &config, part),
+        Some(some) => conduit::run_halves(&machine, &config, some, part),
+    };
     tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
 }
 

@@ -6,8 +6,7 @@ use lab::random_access::cli::name;
 use lab::random_access::error::RunError;
 use lab::random_access::rank;
 use portals_sim::PortalsConfig;
-use portals_sim::conduit::{self, ConduitConfig, FlowControl};
-use std::rc::Rc;
+use portals_sim::conduit::{self, Conduit, ConduitConfig, FlowControl};
 
 /// Runs all ranks on the machine that the command line describes.
 ///
@@ -21,10 +20,12 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
         Flow::Static => ConduitConfig::with(FlowControl::Static),
         Flow::Portals4 => ConduitConfig::with(FlowControl::Disable),
     };
-    let program = Rc::new(cli.clone());
-    let report = conduit::run(&machine, &config, move |transport| {
-        rank::run(transport, &program.options, &name(program.backend))
-    });
+    let program = cli.clone();
+    let part = move |transport: Conduit<'_>| rank::run(transport, &program.options, &name(program.backend));
+    let report = match cli.simulation.processors() {
+        None => conduit::run(&machine, &config, part),
+        Some(some) => conduit::run_halves(&machine, &config, some, part),
+    };
     tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
 }
 

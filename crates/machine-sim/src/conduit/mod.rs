@@ -54,9 +54,9 @@ pub use send::Admitted;
 pub use transport::Conduit;
 
 use crate::MachineConfig;
-use fabric_sim::{Report, RunError};
-use std::cell::RefCell;
+use fabric_sim::{Processors, Report, RunError};
 use std::rc::Rc;
+use std::sync::Arc;
 use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 42.5 and 44.8 KiB each, at 16,384
@@ -72,12 +72,38 @@ where
     R: 'static,
     F: Fn(Conduit<'_>) -> R + 'static,
 {
+    let shared = Rc::new(prepare(machine, config)?);
+    crate::run(machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+}
+
+/// [`run`] in two halves, on one processor or on two: the same on both, but not the order of events of [`run`];
+/// see [`Sim::run_halves`](fabric_sim::Sim::run_halves).
+///
+/// # Errors
+/// As [`run`], and what [`Sim::run_halves`](fabric_sim::Sim::run_halves) refuses.
+pub fn run_halves<R, F>(
+    machine: &MachineConfig,
+    config: &ConduitConfig,
+    processors: Processors,
+    program: F,
+) -> Result<Report<R>, RunError>
+where
+    R: Send + 'static,
+    F: Fn(Conduit<'_>) -> R + Send + Sync + 'static,
+{
+    let shared = prepare(machine, config)?;
+    let program = Arc::new(program);
+    machine.run_halves(processors, || {
+        let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));
+        move |nic: crate::Nic<'_>| program(Conduit::new(nic, Rc::clone(&shared)))
+    })
+}
+
+/// What the ranks of a machine share.
+fn prepare(machine: &MachineConfig, config: &ConduitConfig) -> Result<Shared, RunError> {
     // A machine that cannot be is refused in its own words, before anything is made for its ranks.
     machine.check()?;
     let [compose, dispatch] = config.compile()?;
     MEMORY.check(machine.ranks)?;
-    let ready = RefCell::new(vec![false; machine.ranks as usize]);
-    let shared =
-        Rc::new(Shared { config: config.clone(), native: machine.parameters.native, compose, dispatch, ready });
-    crate::run(machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+    Ok(Shared { config: config.clone(), native: machine.parameters.native, compose, dispatch })
 }

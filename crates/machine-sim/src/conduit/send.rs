@@ -27,7 +27,7 @@ impl Conduit<'_> {
     /// Whether there is a way to a peer.
     pub(super) fn check(&mut self, to: u32) -> Result<(), Refused> {
         match self.known_status(to) {
-            PeerStatus::Active if self.shared.ready.borrow()[to as usize] => Ok(()),
+            PeerStatus::Active if self.nic.context().announced(to).is_some() => Ok(()),
             PeerStatus::Active => Err(self.busy(Resource::Connection)),
             status => Err(Refused::Gone(status)),
         }

@@ -13,18 +13,15 @@ use am_core::transport::{
 use am_core::{Category, Instant, Limits, Peer, PeerStatus, Segment, Span, Words};
 use fabric_sim::HostMemory;
 use fabric_sim::conduit::{CreditFlush, Kind, Presence, SpareBuffers, StagedRequests, StagedSlot};
-use std::cell::RefCell;
 use std::rc::Rc;
 
 /// What all ranks of a job have in common.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) config: ConduitConfig,
     pub(super) native: Native,
     pub(super) compose: Span,
     pub(super) dispatch: Span,
-    /// Which ranks have registered their memory: what a job's launcher tells everyone.
-    pub(super) ready: RefCell<Vec<bool>>,
 }
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
@@ -61,7 +58,8 @@ impl<'a> Conduit<'a> {
         nic.register(&memory);
         // Rank by rank, whoever tells the addresses.
         nic.charge_exchange();
-        shared.ready.borrow_mut()[me as usize] = true;
+        // Its memory is registered: what a job's launcher tells everyone.
+        nic.context().announce(0);
         Self {
             presence: Presence::new(me, ranks),
             limits: Limits::uniform(medium as usize, 1 << 32).with_default_reply(default_reply as usize),

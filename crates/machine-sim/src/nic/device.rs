@@ -8,7 +8,8 @@ use crate::config::Shared;
 use am_core::one_sided::Atomic;
 use am_core::segment::Memory;
 use am_core::{Instant, PeerStatus, Segment, Span};
-use fabric_sim::{Device, DeviceContext, HostMemory, Outgoing, Packet, PacketId, PagedPeers, Stage};
+use fabric_sim::bytes::Detached;
+use fabric_sim::{Crossing, Device, DeviceContext, HostMemory, Outgoing, Packet, PacketId, PagedPeers, Stage};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
@@ -437,6 +438,18 @@ impl Interface {
         if let Some(next) = next {
             self.set_timer(next, port);
         }
+    }
+}
+
+impl Crossing for Interface {
+    type Sent = NumberedPacket<Detached>;
+
+    fn send_over(body: NumberedPacket) -> NumberedPacket<Detached> {
+        body.map(|bytes| Detached::new(&bytes))
+    }
+
+    fn take_over(&self, sent: NumberedPacket<Detached>) -> NumberedPacket {
+        sent.map(|bytes| bytes.lend(&self.shared.pool))
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{Draw, sim_suite};
+use am_conformance::{Draw, halves_suite, sim_suite};
 use fabric_sim::{Algorithm, Drawn, DrawnKind, Faults, LinkParameters, Topology};
 use machine_sim::MachineConfig;
 use machine_sim::conduit::{self, ConduitConfig};
@@ -19,6 +19,8 @@ sim_suite! {
     on: |ranks| linked(ranks, Topology::FatTree { arity: 4, levels: 2, oversubscription: 1 }),
     deadlocks: [machine_sim::crossbar(3), lossy(3)].map(|machine| (machine, ConduitConfig::default())),
 }
+
+halves_suite! { Generic, MachineConfig, conduit::run_halves; deadline: 2e10, seeds: 60 }
 
 fn linked(ranks: u32, topology: Topology) -> MachineConfig {
     let mut machine = MachineConfig::new(ranks, topology);

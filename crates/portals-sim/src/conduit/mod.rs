@@ -90,8 +90,9 @@ pub use transport::{Conduit, ConduitCounters, ConduitSlot};
 
 use crate::PortalsConfig;
 use am_core::Span;
-use fabric_sim::{Report, RunError};
+use fabric_sim::{Processors, Report, RunError};
 use std::rc::Rc;
+use std::sync::Arc;
 use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 89.8 and 106.2 KiB each, at
@@ -107,16 +108,45 @@ where
     R: 'static,
     F: Fn(Conduit<'_>) -> R + 'static,
 {
+    let (machine, shared) = prepare(machine, conduit)?;
+    let shared = Rc::new(shared);
+    crate::run(&machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+}
+
+/// [`run`] in two halves, on one processor or on two: the same on both, but not the order of events of [`run`];
+/// see [`Sim::run_halves`](fabric_sim::Sim::run_halves).
+///
+/// # Errors
+/// As [`run`], and what [`Sim::run_halves`](fabric_sim::Sim::run_halves) refuses.
+pub fn run_halves<R, F>(
+    machine: &PortalsConfig,
+    conduit: &ConduitConfig,
+    processors: Processors,
+    program: F,
+) -> Result<Report<R>, RunError>
+where
+    R: Send + 'static,
+    F: Fn(Conduit<'_>) -> R + Send + Sync + 'static,
+{
+    let (machine, shared) = prepare(machine, conduit)?;
+    let program = Arc::new(program);
+    machine.run_halves(processors, || {
+        let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));
+        move |nic: crate::Nic<'_>| program(Conduit::new(nic, Rc::clone(&shared)))
+    })
+}
+
+/// The machine with queues as long as the conduit needs them, and what its ranks share.
+fn prepare(machine: &PortalsConfig, conduit: &ConduitConfig) -> Result<(PortalsConfig, Shared), RunError> {
     machine.check()?;
     let sizes = conduit.compile(machine.ranks)?;
     MEMORY.check(machine.ranks)?;
     let mut machine = machine.clone();
-    // Queues and lists as long as the conduit needs them.
     let limits = &mut machine.parameters.limits;
     limits.eq_entries = limits.eq_entries.max(sizes.am_events).max(sizes.safe_events);
     let (nic, software) = (&machine.parameters.nic, &machine.parameters.software);
     let lag = nic.complete_ns + nic.event_ns.max(nic.ack_event_ns) + machine.adversary.jitter_ns;
-    let shared = Rc::new(Shared {
+    let shared = Shared {
         config: conduit.clone(),
         sizes,
         overhead: Span((software.gasnet_ns * 1e3) as u64),
@@ -124,6 +154,6 @@ where
         pin: Span((software.pin_page_ns * 1e3) as u64),
         pause: Span((conduit.resend_ns * 1e3) as u64),
         lag: Span((lag * 1e3) as u64),
-    });
-    crate::run(&machine, move |nic| program(Conduit::new(nic, Rc::clone(&shared))))
+    };
+    Ok((machine, shared))
 }

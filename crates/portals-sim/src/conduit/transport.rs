@@ -32,7 +32,7 @@ use std::rc::Rc;
 const LINGER: Span = Span::from_millis(100);
 
 /// What all ranks of a job have in common.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) config: ConduitConfig,
     pub(super) sizes: Sizes,

@@ -4,14 +4,14 @@ use super::HostMemory;
 use super::directory::ProcessId;
 use super::mutation::Defects;
 use super::p3::engine::ALL;
-use super::wire::{Body, Wire};
+use super::wire::{Body, Crossed, Wire};
 use super::{p3, p4};
 use crate::model::{Costs, Parameters};
 use am_core::segment::Memory;
 use am_core::{Instant, Span};
 use fabric_sim::bytes::{Bytes, Pool};
-use fabric_sim::{Device, DeviceContext, Directory, Outgoing, Packet, PacketId, Stage};
-use std::cell::{Cell, RefCell};
+use fabric_sim::{Crossing, Device, DeviceContext, Directory, Outgoing, Packet, PacketId, Stage};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -30,15 +30,6 @@ pub struct Shared {
     pub(crate) portals_4: Cell<bool>,
     pub(crate) pool: Rc<Pool>,
     pub(crate) defects: Defects,
-    /// Which ranks have got through their set-up.
-    pub(crate) launched: RefCell<Launched>,
-}
-
-/// Ranks that have got through their set-up.
-#[derive(Default)]
-pub(crate) struct Launched {
-    pub(crate) ranks: Vec<bool>,
-    pub(crate) count: u32,
 }
 
 /// Memory that is still to be read, and from where on.
@@ -255,6 +246,7 @@ impl Portals {
     /// Something has happened to a process that no event tells of: if it idles, it is woken.
     pub(crate) fn concern(&mut self, local: u32, port: &mut DeviceContext<'_, Wire>) {
         self.shared.no_lookahead.set(true);
+        port.throw(NO_LOOKAHEAD);
         let process = &self.processes[local as usize];
         if process.sleeps {
             port.wake(process.rank);
@@ -303,6 +295,29 @@ impl Portals {
             Body::P4(message) => self.p4_arrive(local, packet.from, message, port),
             Body::Count(ct, by) => self.p4_count(local, ct, by, port.now(), port),
             Body::Held(_) => unreachable!("a held message never leaves its interface"),
+        }
+    }
+}
+
+/// The switch that nothing of the machine may look ahead any more, and that Portals 4 is in use.
+pub(super) const NO_LOOKAHEAD: u8 = 0;
+pub(super) const PORTALS_4: u8 = 1;
+
+impl Crossing for Portals {
+    type Sent = Crossed;
+
+    fn send_over(body: Wire) -> Crossed {
+        body.cross()
+    }
+
+    fn take_over(&self, sent: Crossed) -> Wire {
+        Wire::crossed(sent, &self.shared.pool)
+    }
+
+    fn thrown(&self, switch: u8) {
+        self.shared.no_lookahead.set(true);
+        if switch == PORTALS_4 {
+            self.shared.portals_4.set(true);
         }
     }
 }

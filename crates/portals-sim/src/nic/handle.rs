@@ -109,13 +109,7 @@ impl<'a> Nic<'a> {
     /// goes past the simulated network and takes no more of the processor than looking every microsecond.
     pub fn launched(&self) {
         self.sync();
-        {
-            let mut launched = self.shared.launched.borrow_mut();
-            launched.ranks.resize(self.ranks() as usize, false);
-            if !std::mem::replace(&mut launched.ranks[self.rank() as usize], true) {
-                launched.count += 1;
-            }
-        }
+        self.context().announce(0);
         let mut pause = Span::from_micros(1);
         while !self.all_launched() {
             self.idle(Some(self.now() + pause), WaitFor::Named("the launcher"));
@@ -124,11 +118,12 @@ impl<'a> Nic<'a> {
     }
 
     fn all_launched(&self) -> bool {
-        let launched = self.shared.launched.borrow();
-        let lost = |rank: usize| matches!(self.context().known_status(rank as u32), PeerStatus::Lost(_));
-        launched.count == self.ranks()
-            || launched.count + self.context().losses() >= self.ranks()
-                && launched.ranks.iter().enumerate().all(|(rank, launched)| *launched || lost(rank))
+        let (context, ranks) = (self.context(), self.ranks());
+        let lost = |rank| matches!(context.known_status(rank), PeerStatus::Lost(_));
+        let launched = context.announcements();
+        launched == ranks
+            || launched + context.losses() >= ranks
+                && (0..ranks).all(|rank| context.announced(rank).is_some() || lost(rank))
     }
 
     /// [`Handle::unit`], with everything delivered that has arrived; so are the others.

@@ -12,7 +12,7 @@
 //! ([`Shared::no_lookahead`]). `tests/it/lookahead.rs` compares every clock at every step with a run without
 //! lookahead.
 
-use super::device::{Portals, Shared, TX};
+use super::device::{NO_LOOKAHEAD, PORTALS_4, Portals, Shared, TX};
 use super::handle::Nic;
 use super::p3::engine::ALL;
 use super::p3::unit::Message;
@@ -68,11 +68,13 @@ impl Nic<'_> {
     /// From now on something may happen to processes that no event of Portals 3.3 tells of.
     pub(crate) fn forbid_lookahead(&self) {
         self.shared.no_lookahead.set(true);
+        self.context().throw(NO_LOOKAHEAD);
     }
 
     /// From now on there are events of Portals 4.
     pub(crate) fn expect_portals_4(&self) {
         self.shared.portals_4.set(true);
+        self.context().throw(PORTALS_4);
         self.forbid_lookahead();
     }
 

@@ -3,7 +3,7 @@
 use super::HostMemory;
 use super::p3;
 use super::p4::{self, CtEvent, CtHandle};
-use fabric_sim::bytes::Bytes;
+use fabric_sim::bytes::{Bytes, Detached, Pool};
 
 /// What packets of the simulated network carry. Opaque: only interfaces look inside.
 #[derive(Clone)]
@@ -17,6 +17,34 @@ pub(crate) enum Body {
     Count(CtHandle, CtEvent),
     /// A message whose bytes are read when it leaves; in this form it never leaves the interface.
     Held(Box<(Body, Option<(HostMemory, usize)>)>),
+}
+
+/// What crosses between the halves of a machine. Opaque, as [`Wire`] is.
+pub struct Crossed(CrossedBody);
+
+enum CrossedBody {
+    P3(p3::unit::Message<Detached>),
+    P4(p4::unit::Message<Detached>),
+}
+
+impl Wire {
+    /// It leaves its half of the machine.
+    pub(crate) fn cross(self) -> Crossed {
+        let detach = |bytes: Bytes| Detached::new(&bytes);
+        Crossed(match self.0 {
+            Body::P3(message) => CrossedBody::P3(message.map(detach)),
+            Body::P4(message) => CrossedBody::P4(message.map(detach)),
+            Body::Count(..) | Body::Held(_) => unreachable!("it never leaves the interface"),
+        })
+    }
+
+    /// It comes into another half.
+    pub(crate) fn crossed(Crossed(body): Crossed, pool: &Pool) -> Self {
+        Self(match body {
+            CrossedBody::P3(message) => Body::P3(message.map(|bytes| bytes.fill(pool))),
+            CrossedBody::P4(message) => Body::P4(message.map(|bytes| bytes.fill(pool))),
+        })
+    }
 }
 
 impl Body {

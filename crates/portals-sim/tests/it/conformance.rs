@@ -3,7 +3,7 @@
 //!
 //! `AM_CONFORMANCE_FIRST=7 AM_CONFORMANCE_SEEDS=1` chooses the seeds of the `many_seeds` test (`-- --ignored`).
 
-use am_conformance::{Draw, sim_suite};
+use am_conformance::{Draw, halves_suite, sim_suite};
 use fabric_sim::{Drawn, DrawnKind, Faults, Topology};
 use portals_sim::conduit::{self, ConduitConfig, FlowControl};
 use portals_sim::model::Parameters;
@@ -19,6 +19,8 @@ sim_suite! {
     on: xt4,
     deadlocks: [(xt4(3), bank())],
 }
+
+halves_suite! { Portals, PortalsConfig, conduit::run_halves; deadline: 2e10, seeds: 40 }
 
 fn bank() -> ConduitConfig {
     ConduitConfig::default()

@@ -78,9 +78,9 @@ pub use layout::Implementation;
 pub use transport::Gasnet;
 
 use crate::ExtollConfig;
-use fabric_sim::{ConfigError, Report, RunError};
-use std::cell::RefCell;
+use fabric_sim::{ConfigError, Processors, Report, RunError};
 use std::rc::Rc;
+use std::sync::Arc;
 use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 76.8 and 92.8 KiB each, at 16,384
@@ -98,6 +98,36 @@ where
     R: 'static,
     F: Fn(Gasnet<'_>) -> R + 'static,
 {
+    let (machine, shared) = prepare(config, gasnet)?;
+    let shared = Rc::new(shared);
+    crate::run(&machine, move |nic| program(Gasnet::new(nic, Rc::clone(&shared))))
+}
+
+/// [`run`] in two halves, on one processor or on two: the same on both, but not the order of events of [`run`];
+/// see [`Sim::run_halves`](fabric_sim::Sim::run_halves).
+///
+/// # Errors
+/// As [`run`], and what [`Sim::run_halves`](fabric_sim::Sim::run_halves) refuses.
+pub fn run_halves<R, F>(
+    config: &ExtollConfig,
+    gasnet: &GasnetConfig,
+    processors: Processors,
+    program: F,
+) -> Result<Report<R>, RunError>
+where
+    R: Send + 'static,
+    F: Fn(Gasnet<'_>) -> R + Send + Sync + 'static,
+{
+    let (machine, shared) = prepare(config, gasnet)?;
+    let program = Arc::new(program);
+    machine.run_halves(processors, || {
+        let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));
+        move |nic: crate::Nic<'_>| program(Gasnet::new(nic, Rc::clone(&shared)))
+    })
+}
+
+/// The machine with room for the conduit, and what its ranks share.
+fn prepare(config: &ExtollConfig, gasnet: &GasnetConfig) -> Result<(ExtollConfig, Shared), RunError> {
     // A machine that cannot be is refused in its own words, before anything is divided among its ranks.
     config.check()?;
     MEMORY.check(config.ranks)?;
@@ -109,11 +139,6 @@ where
         let limit = format!("at least {per_node}, one for each rank of a node");
         return Err(ConfigError::range("parameters.rma.ports", ports, limit).into());
     }
-    let shared = Rc::new(Shared {
-        config: gasnet.clone(),
-        rooms,
-        costs: gasnet.costs.compile()?,
-        segments: RefCell::new(vec![None; config.ranks as usize]),
-    });
-    crate::run(&machine, move |nic| program(Gasnet::new(nic, Rc::clone(&shared))))
+    let shared = Shared { config: gasnet.clone(), rooms, costs: gasnet.costs.compile()? };
+    Ok((machine, shared))
 }

@@ -19,18 +19,15 @@ use am_core::transport::{
 };
 use am_core::{Category, Instant, Lane, Limits, Peer, PeerStatus, Rank, Segment, Span, Words};
 use fabric_sim::conduit::{CreditFlush, Presence, SpareBuffers, StagedRequests, StagedSlot};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// What all ranks of a job have in common.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) config: GasnetConfig,
     pub(super) rooms: Rooms,
     pub(super) costs: Costs,
-    /// Where each rank's segment is, once it has registered it: what a job's launcher tells everyone.
-    pub(super) segments: RefCell<Vec<Option<Nla>>>,
 }
 
 /// One rank's transport. It lives in the rank's coroutine and cannot leave it.
@@ -109,7 +106,8 @@ impl<'a> Gasnet<'a> {
         let region = rma.register(&memory, 0, size, Access::ReadWrite);
         let region = region.expect("the translation table has room for every rank's segment");
         let base = rma.nla(region, 0).expect("a region begins with its first byte");
-        shared.segments.borrow_mut()[me as usize] = Some(base);
+        // What a job's launcher tells everyone.
+        nic.context().announce(base.0);
         Self {
             layout: shared.config.layout(),
             usual: (0, shared.config.layout().reserve(0)),
@@ -149,7 +147,7 @@ impl<'a> Gasnet<'a> {
     /// until that rank has registered it, which it has when [`Endpoint::attach`](am_core::Endpoint::attach)
     /// returns.
     pub fn nla(&self, rank: Rank, offset: u64) -> Option<Nla> {
-        let base = self.shared.segments.borrow().get(rank.0 as usize).copied().flatten()?;
+        let base = self.segment_of(rank.0)?;
         (offset < self.segment_size()).then_some(Nla(base.0 + offset))
     }
 
@@ -160,7 +158,7 @@ impl<'a> Gasnet<'a> {
     }
 
     pub(super) fn segment_of(&self, rank: u32) -> Option<Nla> {
-        self.shared.segments.borrow()[rank as usize]
+        self.nic.context().announced(rank).map(Nla)
     }
 
     pub(super) fn segment_size(&self) -> u64 {

@@ -42,4 +42,4 @@ pub use ring::RingError;
 pub use stream::StreamError;
 pub use tail::{Padding, TailError};
 pub use tokens::{TokenError, TokenRules, Tokens};
-pub use transport::{MEMORY, Pscom, PscomSlot, run};
+pub use transport::{MEMORY, Pscom, PscomSlot, run, run_halves};

@@ -18,8 +18,9 @@ use am_core::transport::{
     Waiting,
 };
 use am_core::{Instant, Payload, Peer, Rank, Segment, Shape, Span, Words};
-use fabric_sim::{Report, RunError};
+use fabric_sim::{Processors, Report, RunError};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The communicator of active messages.
 const CONTEXT: u32 = 1;
@@ -56,12 +57,39 @@ where
     R: 'static,
     F: Fn(Pscom<'_>) -> R + 'static,
 {
+    check(machine, pscom)?;
+    let pscom = pscom.clone();
+    crate::run(machine, move |nic| program(Pscom::new(&nic, &pscom)))
+}
+
+/// [`run`] in two halves, on one processor or on two: the same on both, but not the order of events of [`run`];
+/// see [`Sim::run_halves`](fabric_sim::Sim::run_halves).
+///
+/// # Errors
+/// As [`run`], and what [`Sim::run_halves`](fabric_sim::Sim::run_halves) refuses.
+pub fn run_halves<R, F>(
+    machine: &crate::ExtollConfig,
+    pscom: &PscomConfig,
+    processors: Processors,
+    program: F,
+) -> Result<Report<R>, RunError>
+where
+    R: Send + 'static,
+    F: Fn(Pscom<'_>) -> R + Send + Sync + 'static,
+{
+    check(machine, pscom)?;
+    let program = Arc::new(program);
+    machine.run_halves(processors, || {
+        let (program, pscom) = (Arc::clone(&program), pscom.clone());
+        move |nic: crate::Nic<'_>| program(Pscom::new(&nic, &pscom))
+    })
+}
+
+fn check(machine: &crate::ExtollConfig, pscom: &PscomConfig) -> Result<(), RunError> {
     // A machine that cannot be is refused in its own words, before what the conduit needs of it.
     machine.check()?;
     pscom.check_on(machine)?;
-    MEMORY.check(machine.ranks)?;
-    let pscom = pscom.clone();
-    crate::run(machine, move |nic| program(Pscom::new(&nic, &pscom)))
+    Ok(MEMORY.check(machine.ranks)?)
 }
 
 /// A frame that has come.

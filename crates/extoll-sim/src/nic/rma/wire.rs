@@ -7,7 +7,7 @@ use fabric_sim::bytes::PooledBytes;
 
 /// A part of a put, or of the answer to a get.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct Part<D = PooledBytes> {
     pub(crate) command: Command,
     /// Tells the operations of a sender apart.
     pub(crate) operation: u32,
@@ -19,12 +19,12 @@ pub(crate) struct Part {
     pub(crate) first: bool,
     pub(crate) last: bool,
     pub(crate) notify: Notify,
-    pub(crate) data: PooledBytes,
+    pub(crate) data: D,
 }
 
 #[derive(Clone)]
-pub(crate) enum Message {
-    Part(Part),
+pub(crate) enum Message<D = PooledBytes> {
+    Part(Part<D>),
     Get {
         from: Nla,
         size: u32,
@@ -55,6 +55,25 @@ pub(crate) enum Message {
         size: u32,
         value: u64,
     },
+}
+
+impl<D> Message<D> {
+    /// The same with its bytes in another form.
+    pub(crate) fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Message<E> {
+        match self {
+            Self::Part(Part { command, operation, to, size, offset, first, last, notify, data }) => {
+                let data = bytes(data);
+                Message::Part(Part { command, operation, to, size, offset, first, last, notify, data })
+            }
+            Self::Get { from, size, to, notify } => Message::Get { from, size, to, notify },
+            Self::Lock { lock, compare, add, notify } => Message::Lock { lock, compare, add, notify },
+            Self::Locked { lock, old, hit, notify } => Message::Locked { lock, old, hit, notify },
+            Self::Notification { value, class } => Message::Notification { value, class },
+            Self::Failed { command, fault, notify, size, value } => {
+                Message::Failed { command, fault, notify, size, value }
+            }
+        }
+    }
 }
 
 impl Message {

@@ -277,11 +277,19 @@ impl Mailbox {
 
 /// A message on its way to a mailbox.
 #[derive(Clone)]
-pub(crate) struct Letter {
+pub(crate) struct Letter<D = PooledBytes> {
     pub(crate) tag: u8,
     pub(crate) mtt: u8,
     pub(crate) error: bool,
-    pub(crate) data: PooledBytes,
+    pub(crate) data: D,
+}
+
+impl<D> Letter<D> {
+    /// The same with its bytes in another form.
+    pub(crate) fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Letter<E> {
+        let Self { tag, mtt, error, data } = self;
+        Letter { tag, mtt, error, data: bytes(data) }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The suite over the GASNet conduit, in both implementations.
 
 use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
-use am_conformance::{Draw, Profile, World, concrete_cases, play_part, sim_suite};
+use am_conformance::{Draw, Profile, World, concrete_cases, halves_suite, play_part, sim_suite};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, GasnetConfig, HostCosts, Implementation};
 
@@ -18,6 +18,8 @@ sim_suite! {
     on: square,
     deadlocks: [(square(3), GasnetConfig::default())],
 }
+
+halves_suite! { Gasnet, ExtollConfig, gasnet::run_halves; deadline: DEADLINE, seeds: 20 }
 
 fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, GasnetConfig) {
     let machine = machines::drawn(draw, seed, ranks);

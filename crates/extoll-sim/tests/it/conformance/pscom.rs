@@ -1,7 +1,7 @@
 //! The suite over active messages on pscom, with both plugins.
 
 use super::machines::{self, DEADLINE, adversarial, free, lossy, retrying, square};
-use am_conformance::{Draw, run_simulated_case, sim_suite};
+use am_conformance::{Draw, halves_suite, run_simulated_case, sim_suite};
 use am_core::{Address, Endpoint, Handlers, LossCause, Payload, Rank, Token};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::pscom::{self, Padding, PairOverride, Plugin, PscomConfig};
@@ -21,6 +21,8 @@ sim_suite! {
     on: square,
     deadlocks: Plugin::ALL.map(|plugin| (square(3), PscomConfig::with(plugin))),
 }
+
+halves_suite! { Pscom, ExtollConfig, pscom::run_halves; deadline: DEADLINE, seeds: 20 }
 
 fn drawn(draw: &mut Draw, seed: u64, ranks: u32) -> (ExtollConfig, PscomConfig) {
     let machine = machines::drawn(draw, seed, ranks);

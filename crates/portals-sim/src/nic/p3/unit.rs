@@ -24,11 +24,31 @@ pub(crate) struct Order {
 
 /// What travels for Portals 3.3.
 #[derive(Clone)]
-pub(crate) enum Message {
-    Put { pt_index: u16, ack: bool, match_bits: u64, hdr_data: u64, offset: u64, md: MdHandle, data: Bytes },
+pub(crate) enum Message<D = Bytes> {
+    Put { pt_index: u16, ack: bool, match_bits: u64, hdr_data: u64, offset: u64, md: MdHandle, data: D },
     Get { pt_index: u16, length: u32, match_bits: u64, offset: u64, md: MdHandle, local: u64 },
     Ack { pt_index: u16, md: MdHandle, rlength: u32, mlength: u32, match_bits: u64, hdr_data: u64, offset: u64 },
-    Reply { pt_index: u16, md: MdHandle, rlength: u32, match_bits: u64, offset: u64, local: u64, data: Bytes },
+    Reply { pt_index: u16, md: MdHandle, rlength: u32, match_bits: u64, offset: u64, local: u64, data: D },
+}
+
+impl<D> Message<D> {
+    /// The same with its bytes in another form.
+    pub(crate) fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Message<E> {
+        match self {
+            Self::Put { pt_index, ack, match_bits, hdr_data, offset, md, data } => {
+                Message::Put { pt_index, ack, match_bits, hdr_data, offset, md, data: bytes(data) }
+            }
+            Self::Get { pt_index, length, match_bits, offset, md, local } => {
+                Message::Get { pt_index, length, match_bits, offset, md, local }
+            }
+            Self::Ack { pt_index, md, rlength, mlength, match_bits, hdr_data, offset } => {
+                Message::Ack { pt_index, md, rlength, mlength, match_bits, hdr_data, offset }
+            }
+            Self::Reply { pt_index, md, rlength, match_bits, offset, local, data } => {
+                Message::Reply { pt_index, md, rlength, match_bits, offset, local, data: bytes(data) }
+            }
+        }
+    }
 }
 
 impl Message {

@@ -17,7 +17,7 @@ use fabric_sim::{DeviceContext, Packet};
 
 /// What travels for Portals 4.
 #[derive(Clone)]
-pub(crate) enum Message {
+pub(crate) enum Message<D = Bytes> {
     Put {
         pt_index: u16,
         atomic: Option<(AtomicOp, Datatype)>,
@@ -26,7 +26,7 @@ pub(crate) enum Message {
         offset: u64,
         /// Who waits for the acknowledgement.
         key: Option<Key>,
-        data: Bytes,
+        data: D,
     },
     Get {
         pt_index: u16,
@@ -35,7 +35,7 @@ pub(crate) enum Message {
         offset: u64,
         key: Key,
     },
-    Fetch(Box<Fetch>),
+    Fetch(Box<Fetch<D>>),
     Ack {
         key: Key,
         outcome: Outcome,
@@ -43,13 +43,13 @@ pub(crate) enum Message {
     Reply {
         key: Key,
         outcome: Outcome,
-        data: Bytes,
+        data: D,
     },
 }
 
 /// A fetching atomic operation or a swap.
 #[derive(Clone)]
-pub(crate) struct Fetch {
+pub(crate) struct Fetch<D = Bytes> {
     pt_index: u16,
     atomic: (AtomicOp, Datatype),
     operand: [u8; 16],
@@ -57,7 +57,29 @@ pub(crate) struct Fetch {
     hdr_data: u64,
     offset: u64,
     key: Key,
-    data: Bytes,
+    data: D,
+}
+
+impl<D> Message<D> {
+    /// The same with its bytes in another form.
+    pub(crate) fn map<E>(self, bytes: impl FnOnce(D) -> E) -> Message<E> {
+        match self {
+            Self::Put { pt_index, atomic, match_bits, hdr_data, offset, key, data } => {
+                Message::Put { pt_index, atomic, match_bits, hdr_data, offset, key, data: bytes(data) }
+            }
+            Self::Get { pt_index, length, match_bits, offset, key } => {
+                Message::Get { pt_index, length, match_bits, offset, key }
+            }
+            Self::Fetch(fetch) => {
+                let Fetch { pt_index, atomic, operand, match_bits, hdr_data, offset, key, data } = *fetch;
+                let data = bytes(data);
+                let fetch = Fetch { pt_index, atomic, operand, match_bits, hdr_data, offset, key, data };
+                Message::Fetch(Box::new(fetch))
+            }
+            Self::Ack { key, outcome } => Message::Ack { key, outcome },
+            Self::Reply { key, outcome, data } => Message::Reply { key, outcome, data: bytes(data) },
+        }
+    }
 }
 
 impl Message {
