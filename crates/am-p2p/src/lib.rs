@@ -71,6 +71,22 @@
 //! ([`MessageConfig::unexpected`]): without room a sender announces a message instead, and without room for
 //! announcements it waits.
 //!
+//! # What the network does by itself
+//!
+//! Messages are written by Long messages, which is the network's own way: where it writes remote memory
+//! (libfabric, and the simulated SCI, EXTOLL, Portals and ExaNet), the payload of a Long message that is longer
+//! than a frame is placed by the same remote write as a native put of [`am_core`]
+//! ([`NativeOneSided`](am_core::transport::NativeOneSided)), and the frame behind it tells the end of the part,
+//! which a put needs a message for, too. In shared memory, segments are memory: messages from there are copied
+//! by one side, into the other's segment or out of it.
+//!
+//! Native gets are not used. They read segments alone, and what most calls send lies elsewhere: it would have to
+//! be copied to the segment before. A message that lies there (module [`segment`](mod@segment)) for a rank of
+//! another host could be read by a get, so that its sender need not poll after it has announced it; it is
+//! written instead once the sender does. By [`Protocol::Read`], a handler of the sender answers each request for
+//! a part with a Long reply. A get would take the layer of one-sided operations in the state of each program
+//! that sends messages, since completions of native operations go to that layer only.
+//!
 //! # Limits
 //!
 //! A rank keeps at most 4096 messages of a peer that wait for their receives, fewer with little

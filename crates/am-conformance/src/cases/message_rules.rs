@@ -1,8 +1,7 @@
-//! Item 23, what MPI promises of two-sided messages, by each protocol: a ring of blocking sends ends with reports
-//! and not never; sends that receive meanwhile never wait for each other; receives of any tag get the messages of
-//! a
-//! pair in the order in which they were sent; messages that go eagerly and ones that do not meet the receives that
-//! were posted for them at every length at which their way changes.
+//! Item 23, what MPI promises of two-sided messages, by each protocol: a ring of blocking sends ends with
+//! reports and not never; sends that receive meanwhile never wait for each other; receives of any tag get the
+//! messages of a pair in the order in which they were sent; messages that go eagerly and ones that do not meet
+//! the receives that were posted for them at every length at which their way changes.
 
 use super::message_memory::{Receiving, Sending};
 use super::messages::{Ranks, attach, same_counts};

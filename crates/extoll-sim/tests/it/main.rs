@@ -17,6 +17,7 @@ mod pscom_messages;
 mod pscom_plugins;
 mod pscom_timing;
 mod pscom_tokens;
+mod pscom_two_sided;
 mod timing;
 
 // Counts per thread, so that tests beside each other do not disturb each other's counts.
