@@ -257,7 +257,7 @@ macro_rules! sim_suite {
         #[ignore = "the full profile takes minutes"]
         fn full() {
             for (what, config) in $full {
-                let plan = $crate::Plan::with_ranks($crate::Profile::Full, &[1, 2, 3, 8]);
+                let plan = $crate::Plan::with_ranks($crate::Profile::Full, &[1, 2, 3, 5, 8]);
                 $crate::run_simulated::<$conduit>(what, &plan, &config, $full_machine);
             }
         }

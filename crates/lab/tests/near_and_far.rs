@@ -235,6 +235,6 @@ mod three {
     #[test]
     #[ignore = "the full profile takes minutes"]
     fn full() {
-        check(&Plan::with_ranks(Profile::Full, &[3, 8]), |_| true);
+        check(&Plan::with_ranks(Profile::Full, &[3, 5, 8]), |_| true);
     }
 }

@@ -7,10 +7,13 @@ mod accumulator;
 mod aggregation;
 mod all_to_all;
 mod arguments;
+mod array_losses;
 mod arrays;
 mod bad_input;
 mod call_groups;
 mod calls;
+mod collective_limits;
+mod collective_mismatches;
 mod collective_types;
 mod collectives;
 mod direct;
@@ -28,6 +31,7 @@ mod messages;
 mod messages_lost;
 mod native;
 mod one_sided;
+mod one_sided_limits;
 mod order;
 mod ping;
 mod reservations;
@@ -115,6 +119,8 @@ suite! {
     (17, "put-and-get", "one-sided reads and writes", SMALLEST, one_sided::put_and_get),
     (17, "atomics", "everyone updates everyone's counters", PLAIN, one_sided::atomics),
     (17, "signals", "puts that tell their target; refusals", PLAIN, one_sided::signals_and_errors),
+    (17, "one-sided-limits", "sizes on both sides of every limit", PLAIN, one_sided_limits::limits),
+    (17, "one-sided-limits-smallest", "the same, smallest buffers", SMALLEST, one_sided_limits::limits),
     (17, "one-sided-way", "the network does what it says", SMALLEST, native::way),
     (17, "one-sided-deaf-target", "the network needs no polls of the target", SMALLEST.ranks(2), native::deaf_target),
     (17, "one-sided-drain", "drain covers operations under way", SMALLEST, native::drained),
@@ -125,6 +131,9 @@ suite! {
     (18, "collectives-ahead", "a root that is far ahead", SMALLEST, collectives::ahead),
     (18, "collectives-refusals", "wrong calls and names of barriers", PLAIN, collectives::refusals),
     (18, "collectives-mismatches", "calls that differ are named", SEVERAL, collectives::mismatches),
+    (18, "collectives-mismatched", "calls of all kinds that differ", SEVERAL, collective_mismatches::calls),
+    (18, "collectives-limits", "sizes on both sides of every limit", PLAIN, collective_limits::limits),
+    (18, "collectives-limits-smallest", "the same, smallest buffers", SMALLEST, collective_limits::limits),
     (18, "collectives-sizes", "messages of the wrong size", SEVERAL, collectives::sizes),
     (19, "teams", "splits, lists and duplicates", PLAIN, teams::shapes),
     (19, "teams-lost-small", "a rank lost in small collectives", SEVERAL.unwinds(), teams_lost::small),
@@ -142,6 +151,7 @@ suite! {
     (21, "atomic-domains", "atomics one by one and in batches", SMALLEST, global_memory::domains),
     (22, "array-sections", "elements and sections of arrays", PLAIN, arrays::sections),
     (22, "array-batches", "batches of elements of arrays", SMALLEST, arrays::batches),
+    (22, "array-losses", "a rank lost amid batches and ranges", SEVERAL.unwinds(), array_losses::lost),
     (22, "ghost-cells", "ghost cells of arrays", PLAIN, arrays::ghost_cells),
     (23, "messages", "two-sided messages, matched in all ways", PLAIN, messages::matched),
     (23, "messages-smallest", "the same, smallest buffers", SMALLEST, messages::matched),

@@ -210,8 +210,7 @@ impl Step {
         match self.kind {
             Kind::Broadcast | Kind::Scatter | Kind::Scatterv => self.root == victim,
             Kind::Reduce | Kind::ReduceOrdered | Kind::Gather | Kind::Gatherv => self.root == me,
-            // The victim is the last member.
-            Kind::Scan | Kind::Exscan => false,
+            Kind::Scan | Kind::Exscan => me > victim,
             _ => true,
         }
     }
@@ -221,6 +220,11 @@ impl Step {
 struct Signals {
     ready: Request<()>,
     die: Request<()>,
+}
+
+/// The position of the member that ends a victim which blocks.
+fn executioner(victim: u32) -> u32 {
+    u32::from(victim == 0)
 }
 
 /// The victim's part, which does not return.
@@ -241,8 +245,8 @@ fn fall<T: Transport>(
             std::mem::forget(begun);
         }
         Manner::Blocked => {
-            let first = team.rank(0).expect("a team has a first member");
-            endpoint.request(first, signals.ready, ())?;
+            let other = team.rank(executioner(team.me())).expect("a team has two members");
+            endpoint.request(other, signals.ready, ())?;
             step.block(team, endpoint)?;
             endpoint.wait_until(|_| false)?;
         }
@@ -250,9 +254,14 @@ fn fall<T: Transport>(
     unwind()
 }
 
-fn draw(random: &mut Random, kind: Kind, size: u32) -> (u32, Manner) {
+/// The positions of the victim, which is any member, and of the root, and how the victim takes part.
+fn draw(random: &mut Random, kind: Kind, size: u32) -> (u32, u32, Manner) {
+    let victim = random.below(u64::from(size)) as u32;
     // The root is the victim in half of the operations.
-    let root = if random.below(2) == 0 { size - 1 } else { random.below(u64::from(size) - 1) as u32 };
+    let root = match random.below(2) {
+        0 => victim,
+        _ => (victim + 1 + random.below(u64::from(size) - 1) as u32) % size,
+    };
     let handles = !matches!(kind, Kind::Split | Kind::Duplicate | Kind::Select);
     let polls = random.below(4);
     let manner = match random.below(3) {
@@ -260,10 +269,10 @@ fn draw(random: &mut Random, kind: Kind, size: u32) -> (u32, Manner) {
         1 if handles => Manner::Begun(polls),
         _ => Manner::Blocked,
     };
-    (root, manner)
+    (victim, root, manner)
 }
 
-/// The last member is lost inside one operation after the other, each time in a team without the one before; which
+/// A member is lost inside one operation after the other, each time in a team without the one before; which
 /// operations come first depends on the seed.
 fn lost_inside<T: Transport>(world: &World, transport: T, count: usize) -> Verdict {
     let mut handlers = Handlers::<Member>::new();
@@ -279,20 +288,20 @@ fn lost_inside<T: Transport>(world: &World, transport: T, count: usize) -> Verdi
     let rounds = world.count(2, 7).min(all.size() - 1);
     for round in 0..u64::from(rounds) {
         let kind = KINDS[(first.wrapping_add(round) % KINDS.len() as u64) as usize];
-        let (root, manner) = draw(&mut random, kind, all.size());
+        let (lost, root, manner) = draw(&mut random, kind, all.size());
         let (step, blocking) = (Step { kind, count, root }, random.below(2) == 0);
-        let what = format!("{step:?}, victim {manner:?}, blocking {blocking}");
+        let what = format!("{step:?}, victim {lost} of {} {manner:?}, blocking {blocking}", all.size());
         let (me, last) = (all.me(), all.size() - 1);
-        let victim = all.rank(last).expect("the last member is in the team");
-        let without = all.split(&mut endpoint, (me < last).then_some(0), 0)?;
+        let victim = all.rank(lost).expect("the victim is in the team");
+        let without = all.split(&mut endpoint, (me != lost).then_some(0), 0)?;
         let team = all.duplicate(&mut endpoint)?;
         step.begin(&team, &mut endpoint)?.end(&mut endpoint)?;
         arrive(&all, &mut endpoint, victim)?;
-        if me == last {
+        if me == lost {
             return fall((step, manner), &team, &mut endpoint, &signals);
         }
-        let without = without.expect("all but the last are in it");
-        if manner == Manner::Blocked && me == 0 {
+        let without = without.expect("all but the victim are in it");
+        if manner == Manner::Blocked && me == executioner(lost) {
             endpoint.wait_until(|state| state.ready)?;
             endpoint.state_mut().ready = false;
             endpoint.request(victim, signals.die, ())?;
@@ -304,7 +313,7 @@ fn lost_inside<T: Transport>(world: &World, transport: T, count: usize) -> Verdi
             step.begin(&team, &mut endpoint).and_then(|begun| begun.end(&mut endpoint))
         };
         if ended.is_ok() {
-            let missed = manner == Manner::Absent && step.needs(me, last);
+            let missed = manner == Manner::Absent && step.needs(me, lost);
             ensure(!missed, || format!("{what}: it came to its end without the victim"))?;
             ended = team.barrier(&mut endpoint);
         }

@@ -6,13 +6,14 @@
 //! names) of tests, `--list`, and `--ignored` for the full profile, which takes minutes:
 //! `cargo test --release --test conformance_processes -- --ignored`.
 
+mod collectives;
 mod endings;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod messages;
 mod ranks;
 
-use active_messages::launch::{Launcher, Outcome, RankEnd, TransportOptions};
+use active_messages::launch::{Launcher, Outcome, RankEnd, TransportChoice, TransportOptions};
 use active_messages::p2p::Protocol;
 use am_conformance::{Buffers, Plan, Profile, all_cases, difficult_arguments, difficult_variables};
 use endings::{ENDINGS, Ending};
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
     }
     tests.push(test("ending_hangs", hangs));
     tests.push(test("killed_amid_messages", killed_amid_messages));
+    tests.push(test("killed_inside_collectives_shm", || killed_inside_collectives(TransportChoice::Shm)));
+    tests.push(test("killed_inside_collectives_udp", || killed_inside_collectives(TransportChoice::Udp)));
     tests.push(test("failure_ends_the_job", failure_ends_the_job));
     tests.push(test("killed_launcher_leaves_nobody", killed_launcher));
     tests.push(test("surroundings_reach_ranks", surroundings));
@@ -178,6 +181,31 @@ fn killed_amid_messages() -> Outcomes {
             let told = || format!("{}, after {polls} polls: {:?}", protocol.name(), outcome.ends());
             let (victim, survivors) = outcome.ends().split_last().ok_or("a job without ranks")?;
             check(*victim == RankEnd::Killed(9) && survivors.iter().all(|end| end.is_success()), told)?;
+        }
+    }
+    Ok(())
+}
+
+/// A rank in the middle is killed inside every collective operation. Over UDP nobody is lost by silence within the
+/// time that a job has: the launcher tells.
+fn killed_inside_collectives(transport: TransportChoice) -> Outcomes {
+    const RANKS: u32 = 4;
+    for kind in collectives::KINDS {
+        for (count, polls) in collectives::COUNTS
+            .into_iter()
+            .flat_map(|count| collectives::POLLS.into_iter().map(move |polls| (count, polls)))
+        {
+            let manner = polls.map_or("in the call".into(), |polls: u32| polls.to_string());
+            let role = format!("collective {kind} {count} {}", polls.map_or("-".into(), |_| manner.clone()));
+            let play = Play::new(&role, RANKS)?;
+            let options =
+                |launcher: Launcher| launcher.keep_going(true).transport(transport).env("AM_UDP_SILENCE", "86400");
+            let outcome = play.with(options).run()?;
+            let right = outcome.ends().iter().enumerate().all(|(rank, end)| match rank as u32 == RANKS / 2 {
+                true => *end == RankEnd::Killed(9),
+                false => end.is_success(),
+            });
+            check(right, || format!("{kind} of {count}, {manner}: {:?}", outcome.ends()))?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The parts that ranks play: cases of the suite, survivors and victims, and ranks that look at their
 //! surroundings.
 
-use crate::{SCRATCH, endings, messages};
+use crate::{SCRATCH, collectives, endings, messages};
 use active_messages::launch::{self, RankJob};
 use active_messages::shm::{JoinOptions, Shm};
 use active_messages::{
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Bytes of every rank's segment: not a multiple of anything but eight.
-const SEGMENT: usize = (1 << 18) + 8;
+pub(crate) const SEGMENT: usize = (1 << 18) + 8;
 /// How long a rank waits before it reports a stall; no test waits for it.
 pub(crate) const PATIENCE: Span = Span::from_secs(60);
 /// The exit code of the rank that gives up on one that hangs.
@@ -49,6 +49,7 @@ fn part(role: &str) -> Result<ExitCode, Box<dyn Error>> {
         }
         "ending" => endings::play(word()?, &job)?,
         "messages" => messages::play(word()?, word()?.parse()?, &job)?,
+        "collective" => collectives::play(word()?, word()?.parse()?, word()?.parse().ok(), &job)?,
         "hang" => return hang(&job),
         "fail" => fail(&job)?,
         "idle" => loop {

@@ -143,13 +143,13 @@ fn as_a_rank() {
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full_between_processes() {
-    processes(&Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]));
+    processes(&Plan::with_ranks(Profile::Full, &[1, 2, 3, 5, 8]));
 }
 
 /// `cargo test --release -p active-messages-sci --test it -- --ignored conformance_mapped::full`
 #[test]
 #[ignore = "the full profile takes minutes"]
 fn full() {
-    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]);
+    let plan = Plan::with_ranks(Profile::Full, &[1, 2, 3, 5, 8]);
     suite("sci, mapped, full", ConduitConfig::tuned(), TransferErrors::default(), &plan);
 }

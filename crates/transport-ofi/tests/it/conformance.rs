@@ -92,7 +92,7 @@ fn limited(test: &str, play: impl FnOnce()) {
 fn full_quick_profile() {
     limited("conformance::full_quick_profile", || {
         for provider in ["tcp", "shm", "udp;ofi_rxd"] {
-            let plan = Plan { further: 1, ..Plan::with_ranks(Profile::Quick, &[1, 2, 3, 8]) };
+            let plan = Plan { further: 1, ..Plan::with_ranks(Profile::Quick, &[1, 2, 3, 5, 8]) };
             check(provider, &plan, |_| true);
         }
     });
@@ -101,7 +101,7 @@ fn full_quick_profile() {
 /// Each takes minutes: `cargo test --release -p active-messages-ofi --test it -- --ignored conformance::full
 /// --nocapture`; `AM_CONFORMANCE_RANKS=8` plays those with eight ranks.
 fn full(provider: &'static str) {
-    check(provider, &Plan::with_ranks(Profile::Full, &[1, 2, 3, 8]), |_| true);
+    check(provider, &Plan::with_ranks(Profile::Full, &[1, 2, 3, 5, 8]), |_| true);
 }
 
 #[test]
