@@ -133,7 +133,9 @@ pub(crate) fn random_access(mode: Mode) -> Vec<Case> {
             Task::OwnTable { ahead: 256 },
             2.0,
         ),
-        example("random access aggregated", "aggregated", 2, mode).against("random access medium"),
+        example("random access aggregated", "aggregated", 2, mode)
+            .against("random access medium")
+            .bar(Bar::RatioAtLeast(1.0)),
         case("atomic"),
         case("put-get"),
         case("direct"),

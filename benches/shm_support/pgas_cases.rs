@@ -28,8 +28,12 @@ pub(crate) fn pair() -> Vec<Case> {
         Case::new(name, Unit::Gups, task, 2.0).beside("direct table", Task::TableBatches { add }, 2.0)
     };
     vec![
-        word("put of a value", PgasTask::Put(LINES)).beside("store", RawTask::Put { bytes: 8 }, 1.0),
-        word("get of a value", PgasTask::Get(LINES)).beside("load", RawTask::Get { bytes: 8 }, 1.0),
+        word("put of a value", PgasTask::Put(LINES))
+            .beside("store", RawTask::Put { bytes: 8 }, 1.0)
+            .bar(Bar::AboveAtMost(2.0)),
+        word("get of a value", PgasTask::Get(LINES))
+            .beside("load", RawTask::Get { bytes: 8 }, 1.0)
+            .bar(Bar::AboveAtMost(2.0)),
         Case::new(
             "memcpy of 1 MiB in the cache",
             Unit::GigabytesPerSecond,
@@ -66,7 +70,8 @@ fn given(name: &str, all: bool) -> Case {
 
 /// Four ranks on however few CPUs there are.
 pub(crate) fn four() -> Vec<Case> {
-    vec![given("broadcast of 1 MiB, 4 ranks", false), given("allgather of 1 MiB, 4 ranks", true)]
+    let bar = Bar::RatioAtLeast(0.8);
+    vec![given("broadcast of 1 MiB, 4 ranks", false).bar(bar), given("allgather of 1 MiB, 4 ranks", true).bar(bar)]
 }
 
 /// Eight ranks on however few CPUs there are.

@@ -91,6 +91,8 @@ pub enum Bar {
     RatioAtMost(f64),
     /// The ratio to the baseline is at least this.
     RatioAtLeast(f64),
+    /// The value is above the baseline by at most this.
+    AboveAtMost(f64),
 }
 
 impl Bar {
@@ -100,6 +102,7 @@ impl Bar {
             Self::ValueAtLeast(limit) => Some(value >= limit),
             Self::RatioAtMost(limit) => ratio.map(|ratio| ratio <= limit),
             Self::RatioAtLeast(limit) => ratio.map(|ratio| ratio >= limit),
+            Self::AboveAtMost(limit) => ratio.map(|ratio| value - value / ratio <= limit),
         }
     }
 
@@ -109,6 +112,7 @@ impl Bar {
             Self::ValueAtLeast(limit) => format!(">= {limit} {}", unit.name()),
             Self::RatioAtMost(limit) => format!("<= {limit} x"),
             Self::RatioAtLeast(limit) => format!(">= {limit} x"),
+            Self::AboveAtMost(limit) => format!("<= {limit} {} above", unit.name()),
         }
     }
 }
