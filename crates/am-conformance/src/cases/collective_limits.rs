@@ -118,8 +118,8 @@ fn play<T: Transport>(
     })
 }
 
-/// Operations whose messages, or whose members' parts, are a byte below, at and above limits; which ones depends on
-/// the seed.
+/// Operations whose messages, or whose members' parts, are a byte below, at and above limits. Which ones depends
+/// on the seed.
 pub(super) fn limits<T: Transport>(world: &World, transport: T) -> Verdict {
     let tuning = Tuning::default();
     let mut endpoint = attach(world, transport, tuning.clone())?;

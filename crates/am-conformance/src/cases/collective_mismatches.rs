@@ -139,8 +139,8 @@ fn is(call: &am_pgas::collectives::Call, (what, count, late, way): Calling, size
         && call.ordered == (combines && matches!(way, Way::Ordered))
 }
 
-/// One member, any, calls something else than the others: every member gets the same error, which names it, another
-/// one, and what both called. Other teams go on.
+/// One member, any, calls something else than the others: every member gets the same error, which names it,
+/// another one, and what both called. Other teams go on.
 pub(super) fn calls<T: Transport>(world: &World, transport: T) -> Verdict {
     let mut tuning = Tuning::default();
     tuning.check = true;

@@ -119,8 +119,8 @@ fn end<T: Transport>(endpoint: &mut Ranks<T>, to: Rank, segment: u64) -> Verdict
     equal("an atomic beyond the end", beyond, outside(last + 8, 8))
 }
 
-/// Operations a byte below, at and above limits, once and twice; which ones depends on the seed. Each rank works on
-/// the segment of its right neighbour alone.
+/// Operations a byte below, at and above limits, once and twice. Which ones depends on the seed. Each rank works
+/// on the segment of its right neighbour alone.
 pub(super) fn limits<T: Transport>(world: &World, mut transport: T) -> Verdict {
     let (shape, me) = (transport.shape(), transport.local_peer());
     let me = shape.address(me).rank;
