@@ -7,6 +7,7 @@ mod scrape;
 pub use scrape::MetricsServer;
 
 use am_core::Span;
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -55,8 +56,10 @@ pub const BOUNDS: [Duration; 22] = {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// The rank that counted.
+    /// The rank that counted; of several ranks, the first.
     pub rank: u32,
+    /// Of how many ranks these are: 1, or those that were [merged](Self::merge).
+    pub ranks: u32,
     /// Its methods, in the order in which they were registered.
     pub methods: Vec<MethodMetrics>,
 }
@@ -132,6 +135,20 @@ impl Outcomes {
         self.each().iter().map(|(_, count)| count).sum()
     }
 
+    fn merge(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.one_way += other.one_way;
+        self.failed += other.failed;
+        self.panicked += other.panicked;
+        self.refused += other.refused;
+        self.too_large += other.too_large;
+        self.malformed += other.malformed;
+        self.timed_out += other.timed_out;
+        self.cancelled += other.cancelled;
+        self.lost += other.lost;
+        self.closed += other.closed;
+    }
+
     /// All of them with their names.
     pub fn each(&self) -> [(&'static str, u64); 11] {
         [
@@ -177,6 +194,58 @@ pub struct Latency {
     pub max: Duration,
     /// How many took no longer than each of the [`BOUNDS`].
     pub within: Vec<u64>,
+    /// The histogram that all of these are of, apart from the sum: times in nanoseconds, to one percent, in order,
+    /// and how many calls took so long.
+    pub histogram: Vec<(u64, u64)>,
+}
+
+/// The longest latency that histograms tell from longer ones, in nanoseconds: an hour.
+pub(crate) const LONGEST: u64 = 3_600_000_000_000;
+
+/// A histogram of latencies in nanoseconds, with two digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 2).expect("the bounds are possible")
+}
+
+impl Latency {
+    /// What a histogram tells.
+    pub(crate) fn of(histogram: &Histogram<u64>, sum: Duration) -> Self {
+        let quantile = |share| Duration::from_nanos(histogram.value_at_quantile(share));
+        let within = |bound: &Duration| histogram.count_between(0, bound.as_nanos() as u64);
+        let recorded = histogram.iter_recorded();
+        Self {
+            count: histogram.len(),
+            sum,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: Duration::from_nanos(histogram.max()),
+            within: BOUNDS.iter().map(within).collect(),
+            histogram: recorded.map(|at| (at.value_iterated_to(), at.count_since_last_iteration())).collect(),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let mut all = histogram();
+        for (nanoseconds, count) in self.histogram.iter().chain(&other.histogram) {
+            all.saturating_record_n(*nanoseconds, *count);
+        }
+        *self = Self::of(&all, self.sum + other.sum);
+    }
+}
+
+impl SideMetrics {
+    fn merge(&mut self, other: &Self) {
+        let Self { calls, in_flight, busy, outcomes, request_bytes, answer_bytes, latency } = self;
+        *calls += other.calls;
+        *in_flight += other.in_flight;
+        *busy += other.busy;
+        *request_bytes += other.request_bytes;
+        *answer_bytes += other.answer_bytes;
+        outcomes.merge(&other.outcomes);
+        latency.merge(&other.latency);
+    }
 }
 
 /// Times as numbers, for those who read them elsewhere.
@@ -205,7 +274,23 @@ impl Metrics {
         self.methods.iter().find(|method| method.name == name)
     }
 
-    /// In Prometheus' text format, version 0.0.4. [`MetricsServer::text`] is for several ranks.
+    /// Adds what another rank has counted: counters, and histograms, so that quantiles are those of all calls, as
+    /// exact as before. A call between the two ranks is one of its caller's and one of its callee's, as ever.
+    pub fn merge(&mut self, other: &Self) {
+        self.ranks += other.ranks;
+        for method in &other.methods {
+            match self.methods.iter_mut().find(|known| known.name == method.name) {
+                Some(known) => {
+                    known.caller.merge(&method.caller);
+                    known.callee.merge(&method.callee);
+                }
+                None => self.methods.push(method.clone()),
+            }
+        }
+    }
+
+    /// In Prometheus' text format, version 0.0.4. What was merged has "all" in the place of the rank.
+    /// [`MetricsServer::text`] is for several ranks, whose samples Prometheus adds itself.
     pub fn to_prometheus(&self) -> String {
         prometheus::text(std::slice::from_ref(self))
     }
@@ -230,13 +315,17 @@ const COLUMNS: [&str; 13] = [
 
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match self.ranks {
+            0 | 1 => format!("rank {}", self.rank),
+            ranks => format!("{ranks} ranks"),
+        };
         for (title, caller) in [("calls made by", true), ("requests to", false)] {
             let called =
                 self.methods.iter().filter(|method| method.side(caller).calls + method.side(caller).busy != 0);
             let rows: Vec<(&str, [String; 13])> =
                 called.map(|method| (&*method.name, row(method.side(caller), caller))).collect();
             let name = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-            let head = format!("{title} rank {}", self.rank);
+            let head = format!("{title} {whose}");
             let name = name.max(head.len());
             let width = |column: usize| {
                 let cells = rows.iter().map(|(_, cells)| cells[column].chars().count());
@@ -289,4 +378,32 @@ fn row(side: &SideMetrics, caller: bool) -> [String; 13] {
     let Latency { p50, p99, max, .. } = side.latency;
     (cells[10], cells[11], cells[12]) = (time(p50), time(p99), time(max));
     cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency(nanoseconds: impl IntoIterator<Item = u64>) -> Latency {
+        let (mut all, mut sum) = (histogram(), Duration::ZERO);
+        for nanoseconds in nanoseconds {
+            all.record(nanoseconds).expect("it is shorter than the longest");
+            sum += Duration::from_nanos(nanoseconds);
+        }
+        Latency::of(&all, sum)
+    }
+
+    /// Merged parts tell what one histogram of all would.
+    #[test]
+    fn latencies_merge_without_loss() {
+        let all = |part: u64| (1..4000u64).map(move |number| number * number * (1 + part * part * 50) + part);
+        let mut merged = latency(all(0));
+        merged.merge(&latency([]));
+        (1..3).for_each(|part| merged.merge(&latency(all(part))));
+        let due = latency((0..3).flat_map(all));
+        assert_eq!(merged, due);
+        let counted: u64 = due.histogram.iter().map(|(_, count)| count).sum();
+        assert_eq!((counted, due.count), (11_997, 11_997));
+        assert!(due.p50 < due.p99 && due.p99 < due.max);
+    }
 }

@@ -255,12 +255,13 @@ impl Table {
         let queue = &self.peers[peer as usize];
         if entry == Entry::Immediate {
             let (reserved, reserved_in_all) = self.reserved(peer);
-            let to_peer = queue.under_way as usize + queue.queue.len() + reserved as usize;
+            // Dropped calls in a queue are in nobody's way.
+            let queued = |calls: &PeerCalls| calls.queue.len().saturating_sub(calls.stale as usize);
+            let to_peer = queue.under_way as usize + queued(queue) + reserved as usize;
             if to_peer >= calls_per_peer.max(1) as usize {
                 self.meter.busy(header.method);
                 return Err((Denied::Busy(Busy::Peer { limit: calls_per_peer.max(1) }), request));
             }
-            let queued = |calls: &PeerCalls| calls.queue.len().saturating_sub(calls.stale as usize);
             let all: usize = self.turns.iter().map(|peer| queued(&self.peers[*peer as usize])).sum();
             if self.under_way as usize + all + reserved_in_all as usize >= calls.max(1) as usize {
                 self.meter.busy(header.method);

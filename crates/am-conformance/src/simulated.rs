@@ -136,14 +136,16 @@ impl Draw {
     }
 }
 
-/// The seeds from `AM_CONFORMANCE_FIRST` on, 0 by default, as many as `AM_CONFORMANCE_SEEDS` says, or `count`.
+/// The seeds from `AM_CONFORMANCE_FIRST` on, 0 by default, as many as `AM_CONFORMANCE_SEEDS` says, or so many that
+/// each case has as many as `AM_CONFORMANCE_EACH` says, or `count`.
 ///
 /// # Panics
 /// If the environment does not hold numbers.
 pub fn chosen_seeds(count: u64) -> Range<u64> {
     let number = |name: &str| env::var(name).ok().map(|text| text.trim().parse().expect("seeds are numbers"));
     let first = number("AM_CONFORMANCE_FIRST").unwrap_or(0);
-    first..first + number("AM_CONFORMANCE_SEEDS").unwrap_or(count)
+    let each = number("AM_CONFORMANCE_EACH").map(|each: u64| each * descriptions().len() as u64);
+    first..first + number("AM_CONFORMANCE_SEEDS").or(each).unwrap_or(count)
 }
 
 /// So many seeds whose cases are spread over the whole list, the last case first, with all numbers of ranks in

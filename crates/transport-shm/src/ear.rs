@@ -1,6 +1,7 @@
 //! How an endpoint sleeps in the event loop of its program (`epoll`): the kernel sleeps on the endpoint's word in
 //! its stead, and a descriptor becomes readable when that sleep ends. Whoever wakes the endpoint does what it does
-//! for all others, and no thread stands between them. Checked with loom.
+//! for all others, and no thread stands between them. Checked with loom, where stand-ins take the kernel's place:
+//! announcements, sleeps that outlast them, and one that is ended from another thread since it was moved.
 //!
 //! Announcing, the last look and waking are those of [`Parking`]. A sleep that has begun outlasts the
 //! announcement for which it was begun, when something else woke the endpoint: it is on the same word, so who
@@ -39,6 +40,12 @@ impl Ear {
     /// Where the kernel has no such sleeps.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { kernel: Uring::new()?, sleeps: None })
+    }
+
+    /// The sleep has lasted for the longest time.
+    #[cfg(test)]
+    pub(crate) fn grow_old(&mut self) {
+        self.sleeps = self.sleeps.and_then(|since| since.checked_sub(LONGEST));
     }
 
     /// The kernel's side of it.
@@ -136,10 +143,58 @@ mod tests {
         assert_eq!(parking.move_sleepers(&elsewhere), 1);
         parking.wake();
         assert!(!is_readable(), "nobody hears it");
-        ear.sleeps = ear.sleeps.and_then(|since| since.checked_sub(LONGEST));
+        ear.grow_old();
         assert_eq!(ear.listen(parking, fenced, LONGEST, || false).expect("it sleeps"), Heard::NothingYet);
         parking.wake();
         assert!(is_readable());
         assert!(ear.take().expect("it can sleep"));
+    }
+
+    /// The same where another thread began the sleep, which is asleep itself: its end may come late, and is heard.
+    #[test]
+    fn a_moved_sleep_of_another_thread_is_begun_anew() {
+        let job = crate::Job::create(&crate::JobConfig::new(2)).expect("memory is there");
+        let parking = &job.board.parking[0];
+        let Ok(mut ear) = Ear::new() else {
+            eprintln!("SKIPPED: the kernel has no sleeps on futexes by io_uring, or does not permit them");
+            return;
+        };
+        let descriptor = ear.kernel().descriptor().expect("a descriptor is left");
+        let wait_readable = || {
+            let mut waits = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut waits, PollTimeout::from(60_000_u16)).expect("it is open"), 1);
+        };
+        let fenced = !sys::register_for_fences();
+        let (over, asleep) = std::sync::mpsc::channel::<()>();
+        let (begun, first) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let ear = &mut ear;
+            scope.spawn(move || {
+                begun.send((ear.listen(parking, fenced, LONGEST, || false), ear)).expect("it is waited for");
+                // It stays until the others are done.
+                let _ = asleep.recv();
+            });
+            let (heard, ear) = first.recv().expect("the thread has begun it");
+            let Ok(heard) = heard else {
+                eprintln!("SKIPPED: not everyone can be made to fence");
+                return drop(over);
+            };
+            assert_eq!(heard, Heard::NothingYet);
+            assert_eq!(parking.move_sleepers(&AtomicU32::new(0)), 1);
+            ear.grow_old();
+            // The end of the old sleep may make it readable before the wake-up does.
+            assert_eq!(ear.listen(parking, fenced, LONGEST, || false).expect("it sleeps"), Heard::NothingYet);
+            let mut looks = 0;
+            while ear.sleeps.is_none_or(|since| since.elapsed() >= LONGEST) {
+                wait_readable();
+                assert_eq!(ear.listen(parking, fenced, LONGEST, || false).expect("it sleeps"), Heard::NothingYet);
+                looks += 1;
+                assert!(looks < 5, "the end of a sleep is heard once");
+            }
+            parking.wake();
+            wait_readable();
+            assert!(ear.take().expect("it can sleep"));
+            drop(over);
+        });
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
 pub(crate) mod atomics {
     use super::{WEAK, Weak};
     use loom::sync::atomic as checked;
-    use loom::sync::{Condvar, Mutex};
+    use loom::sync::{Condvar, Mutex, MutexGuard};
     use std::sync::Arc;
     use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
@@ -137,11 +137,19 @@ pub(crate) mod atomics {
         /// Ends `slept` when the word is woken, or at once if it is not as expected.
         pub(super) fn sleep_for(&self, slept: &Arc<Slept>, expected: u32) {
             let mut queue = self.sleepers.0.lock().expect("no model panics while it holds the lock");
+            slept.begin();
             if self.word.load(Relaxed) == expected {
                 queue.push(Arc::clone(slept));
             } else {
                 slept.end();
             }
+        }
+
+        /// Moves those that the kernel sleeps for to another word.
+        pub(crate) fn move_sleepers(&self, to: &Self) {
+            let moved: Vec<_> =
+                self.sleepers.0.lock().expect("no model panics while it holds the lock").drain(..).collect();
+            to.sleepers.0.lock().expect("no model panics while it holds the lock").extend(moved);
         }
 
         pub(super) fn wake_sleepers(&self) {
@@ -155,30 +163,52 @@ pub(crate) mod atomics {
     /// A sleep by the kernel alone, whose end is readable.
     #[derive(Debug)]
     pub(super) struct Slept {
-        ended: Mutex<bool>,
+        state: Mutex<Sleep>,
         readable: Condvar,
+    }
+
+    #[derive(Debug, Default)]
+    struct Sleep {
+        /// Whether it has begun, and nothing has ended it.
+        lasts: bool,
+        /// Whether its end has not been taken.
+        ended: bool,
     }
 
     impl Slept {
         pub(super) fn new() -> Self {
-            Self { ended: Mutex::new(false), readable: Condvar::new() }
+            Self { state: Mutex::new(Sleep::default()), readable: Condvar::new() }
         }
 
-        fn end(&self) {
-            *self.ended.lock().expect("no model panics while it holds the lock") = true;
-            self.readable.notify_all();
+        fn state(&self) -> MutexGuard<'_, Sleep> {
+            self.state.lock().expect("no model panics while it holds the lock")
+        }
+
+        fn begin(&self) {
+            let mut state = self.state();
+            assert!(!state.lasts && !state.ended, "the sleep before has ended, and its end was taken");
+            state.lasts = true;
+        }
+
+        /// Ends it, unless something has.
+        pub(super) fn end(&self) {
+            let mut state = self.state();
+            if std::mem::take(&mut state.lasts) {
+                state.ended = true;
+                self.readable.notify_all();
+            }
         }
 
         /// Whether it has ended, once.
         pub(super) fn take(&self) -> bool {
-            std::mem::take(&mut *self.ended.lock().expect("no model panics while it holds the lock"))
+            std::mem::take(&mut self.state().ended)
         }
 
         /// Waits until it has ended.
         pub(super) fn wait(&self) {
-            let mut ended = self.ended.lock().expect("no model panics while it holds the lock");
-            while !*ended {
-                ended = self.readable.wait(ended).expect("no model panics while it holds the lock");
+            let mut state = self.state();
+            while !state.ended {
+                state = self.readable.wait(state).expect("no model panics while it holds the lock");
             }
         }
     }
@@ -229,9 +259,11 @@ pub(crate) mod sys {
             Ok(())
         }
 
-        /// No sleep of a model lasts so long.
+        /// Another thread ends it, some time later: the one that began it, when that next returns from the kernel.
         pub(crate) fn end(&mut self) -> io::Result<()> {
-            unreachable!("time stands still in models")
+            let slept = Arc::clone(&self.0);
+            loom::thread::spawn(move || slept.end());
+            Ok(())
         }
 
         pub(crate) fn has_ended(&mut self) -> io::Result<bool> {

@@ -113,6 +113,12 @@ impl Parking {
         sys::futex_requeue(&self.word[0], to)
     }
 
+    /// Moves whoever the kernel sleeps for to another word, as a faulty rank may.
+    #[cfg(all(test, am_loom))]
+    pub(crate) fn move_sleepers(&self, to: &AtomicU32) {
+        self.word[0].move_sleepers(to);
+    }
+
     /// Wakes the endpoint if it sleeps.
     #[cold]
     pub(crate) fn wake(&self) {

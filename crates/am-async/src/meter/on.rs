@@ -1,15 +1,12 @@
 //! Counters and histograms of every method, if the settings ask for them.
 
 use crate::meter::{End, Party};
-use crate::metrics::{BOUNDS, Latency, MethodMetrics, Metrics, Outcomes, SideMetrics};
+use crate::metrics::{LONGEST, Latency, MethodMetrics, Metrics, Outcomes, SideMetrics, histogram};
 use am_core::{Instant, Rank};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// The longest latency that histograms tell from longer ones, in nanoseconds: an hour.
-const LONGEST: u64 = 3_600_000_000_000;
 
 /// When a call was first seen, once it was.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +41,6 @@ struct Gauge {
     busy: u64,
     request_bytes: u64,
     answer_bytes: u64,
-    /// In nanoseconds, with two digits.
     latency: Histogram<u64>,
     total: Duration,
 }
@@ -56,11 +52,6 @@ struct Ended {
     seen: Instant,
 }
 
-/// The latency that a share of calls do not exceed.
-fn quantile(histogram: &Histogram<u64>, share: f64) -> Duration {
-    Duration::from_nanos(histogram.value_at_quantile(share))
-}
-
 impl Gauge {
     fn new() -> Self {
         Self {
@@ -69,7 +60,7 @@ impl Gauge {
             busy: 0,
             request_bytes: 0,
             answer_bytes: 0,
-            latency: Histogram::new_with_bounds(1, LONGEST, 2).expect("the bounds are possible"),
+            latency: histogram(),
             total: Duration::ZERO,
         }
     }
@@ -90,17 +81,7 @@ impl Gauge {
             lost: end(End::Lost),
             closed: end(End::Closed),
         };
-        let within = |bound: &Duration| latency.count_between(0, bound.as_nanos() as u64);
-        let latency = Latency {
-            count: latency.len(),
-            sum: total,
-            p50: quantile(latency, 0.5),
-            p90: quantile(latency, 0.9),
-            p99: quantile(latency, 0.99),
-            p999: quantile(latency, 0.999),
-            max: Duration::from_nanos(latency.max()),
-            within: BOUNDS.iter().map(within).collect(),
-        };
+        let latency = Latency::of(latency, total);
         let in_flight = begun.saturating_sub(outcomes.total());
         SideMetrics { calls: begun, in_flight, busy, outcomes, request_bytes, answer_bytes, latency }
     }
@@ -217,6 +198,7 @@ impl Meter {
             caller: lock_and_copy(caller).snapshot(),
             callee: lock_and_copy(callee).snapshot(),
         });
-        Some(Metrics { rank: gauges.rank.load(Ordering::Relaxed), methods: methods.collect() })
+        let rank = gauges.rank.load(Ordering::Relaxed);
+        Some(Metrics { rank, ranks: 1, methods: methods.collect() })
     }
 }

@@ -28,7 +28,11 @@ pub(crate) fn text(all: &[Metrics]) -> String {
         for metrics in all {
             for MethodMetrics { name: method, caller, callee } in &metrics.methods {
                 for (side, counted) in [("caller", caller), ("callee", callee)] {
-                    let (rank, method) = (metrics.rank, escaped(method));
+                    let rank = match metrics.ranks {
+                        0 | 1 => metrics.rank.to_string(),
+                        _ => "all".to_owned(),
+                    };
+                    let method = escaped(method);
                     let labels = format!("rank=\"{rank}\",method=\"{method}\",side=\"{side}\"");
                     samples(&mut text, name, &labels, counted);
                 }

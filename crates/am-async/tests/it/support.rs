@@ -4,6 +4,7 @@ use am_async::{CallConfig, CallEndpoint, Calls, Context, Failure, Method, Method
 use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::{Endpoint, Handlers, Rank, Span};
 use serde::{Deserialize, Serialize};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -41,6 +42,11 @@ pub(crate) struct Handles {
     pub(crate) echo: Method<Question, Question>,
     pub(crate) half: Method<i64, i64, Wrong>,
     pub(crate) panic: Method<String, ()>,
+    /// As a panic, without the message that one prints: of a function, of an `async` method, and of a stream
+    /// after so many answers.
+    pub(crate) unwind: Method<(), ()>,
+    pub(crate) unwind_later: Method<(), ()>,
+    pub(crate) unwind_amid: StreamMethod<u32, u32>,
     pub(crate) bytes: Method<Vec<u8>, Vec<u8>>,
     pub(crate) make: Method<u32, Vec<u8>>,
     pub(crate) scale: SliceMethod<f64, f64>,
@@ -75,6 +81,18 @@ pub(crate) fn methods() -> (Methods<World>, Handles) {
         number => Ok(number / 2),
     });
     let panic = methods.function("panic", |_, _, text: String| -> Result<(), Failure> { panic!("{text}") });
+    let unwind =
+        methods.function("unwind", |_, _, ()| -> Result<(), Failure> { resume_unwind(Box::new("unwound")) });
+    let unwind_later = methods.asynchronous("unwind later", |context: Context<World>, ()| async move {
+        context.sleep(Span::from_nanos(100)).await;
+        context.with(|_| -> Result<(), Failure> { resume_unwind(Box::new("unwound")) })
+    });
+    let unwind_amid = methods.stream("unwind amid", |context: Context<World>, count: u32, mut sink| async move {
+        for number in 0..count {
+            sink.send(&number).await?;
+        }
+        context.with(|_| -> Result<(), Failure> { resume_unwind(Box::new("unwound")) })
+    });
     let bytes = methods.function("bytes", |_, _, bytes: Vec<u8>| Ok(bytes)).unwrap();
     let make = methods.function("make", |_, _, len: u32| Ok(vec![7; len as usize])).unwrap();
     let scale = methods.slices("scale", |_, _, values: &[f64], answer| {
@@ -128,6 +146,9 @@ pub(crate) fn methods() -> (Methods<World>, Handles) {
         echo,
         half: half.unwrap(),
         panic: panic.unwrap(),
+        unwind: unwind.unwrap(),
+        unwind_later: unwind_later.unwrap(),
+        unwind_amid: unwind_amid.unwrap(),
         bytes,
         make,
         scale: scale.unwrap(),

@@ -5,7 +5,8 @@
 use crate::random::{mix, pattern};
 use crate::world::{Failure, Findings, Verdict, World, ensure, equal};
 use am_async::{
-    Answers, Call, CallConfig, CallEndpoint, CallError, Calls, Context, Method, Methods, SliceMethod, StreamMethod,
+    Answers, Busy, Call, CallConfig, CallEndpoint, CallError, Callable, Calls, Context, Method, Methods,
+    SliceMethod, StreamMethod,
 };
 use am_core::{Endpoint, Handlers, Rank, Span, Transport};
 use std::panic::resume_unwind;
@@ -46,9 +47,11 @@ struct Handles {
     relay: Method<(u32, Ask), Vec<u8>>,
     fails: Method<u32, (), u64>,
     panics: Method<u32, ()>,
+    panics_later: Method<u32, ()>,
     never: Method<u32, ()>,
     slices: SliceMethod<u32, u32>,
     stream: StreamMethod<(u32, u32), Vec<u8>>,
+    stream_panics: StreamMethod<(u32, u32), Vec<u8>>,
     counts: Method<Vec<u32>, Vec<u32>>,
 }
 
@@ -64,6 +67,23 @@ fn answered(number: u32, len: usize) -> Vec<u8> {
 fn item_of(number: u32, item: u32) -> Vec<u8> {
     let len = if item % 5 == 1 { 700 * (1 + number as usize % 4) } else { item as usize % 20 };
     answered(number ^ item, len)
+}
+
+/// Ends an `async` method, whose request is noted: at once, after a sleep, or while the state is lent to it.
+async fn panic_in(context: &Context<Log>, number: u32) {
+    match number % 3 {
+        0 => panic_with(number),
+        1 => {
+            context.sleep(Span::from_nanos(200)).await;
+            panic_with(number)
+        }
+        _ => context.with(|_| panic_with(number)),
+    }
+}
+
+/// As a panic, without the message that one prints.
+fn panic_with(number: u32) {
+    resume_unwind(Box::new(number.to_string()))
 }
 
 fn methods() -> Result<(Methods<Log>, Handles), Failure> {
@@ -87,8 +107,19 @@ fn methods() -> Result<(Methods<Log>, Handles), Failure> {
     })?;
     let panics = methods.function("panics", |log: &mut Log, _, number: u32| -> Result<(), Text> {
         log.note(number, &[]);
-        // As a panic, without the message that one prints.
-        resume_unwind(Box::new(number.to_string()))
+        panic_with(number);
+        Ok(())
+    })?;
+    let panics_later = methods.asynchronous("panics later", |context: Context<Log>, number: u32| {
+        context.with(|log| log.note(number, &[]));
+        if number.is_multiple_of(4) {
+            // Before there is a future.
+            panic_with(number);
+        }
+        async move {
+            panic_in(&context, number).await;
+            Ok::<(), Text>(())
+        }
     })?;
     let never = methods.asynchronous("never", |context: Context<Log>, number: u32| async move {
         context.with(|log| log.note(number, &[]));
@@ -111,10 +142,23 @@ fn methods() -> Result<(Methods<Log>, Handles), Failure> {
             }
             if count % 4 == 3 { Err(Text::new("at its end")) } else { Ok(()) }
         })?;
+    let stream_panics = methods.stream(
+        "stream panics",
+        |context: Context<Log>, (number, count): (u32, u32), mut sink| async move {
+            context.with(|log| log.note(number, &[]));
+            for item in 0..count {
+                sink.send(&item_of(number, item)).await?;
+            }
+            panic_in(&context, number).await;
+            Ok::<(), Text>(())
+        },
+    )?;
     let counts = methods.function("counts", |log: &mut Log, _, numbers: Vec<u32>| {
         Ok(numbers.iter().map(|number| log.received.get(*number as usize).copied().unwrap_or(0)).collect())
     })?;
-    Ok((methods, Handles { echo, later, relay, fails, panics, never, slices, stream, counts }))
+    let handles =
+        Handles { echo, later, relay, fails, panics, panics_later, never, slices, stream, stream_panics, counts };
+    Ok((methods, handles))
 }
 
 impl From<CallError> for Failure {
@@ -145,6 +189,8 @@ enum Received {
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Awaited,
+    /// Made only if it need not wait for others.
+    Tried,
     Hurried,
     Dropped,
     Unanswered,
@@ -157,9 +203,11 @@ enum Kind {
     Relay { over: u32 },
     Fails,
     Panics,
+    PanicsLater,
     Never,
     Slices,
     Stream { count: u32 },
+    StreamPanics { count: u32 },
     TooLong,
 }
 
@@ -173,6 +221,16 @@ struct Planned {
     answer: u32,
 }
 
+impl Planned {
+    /// The rank that this one's call goes to.
+    fn callee(&self) -> Rank {
+        match self.kind {
+            Kind::Relay { over } => Rank(over),
+            _ => self.to,
+        }
+    }
+}
+
 /// The calls of a rank, each with a number of its own.
 fn plan(world: &World, ranks: u32, me: u32, calls: u32) -> Vec<Planned> {
     let tight = is_tight(world);
@@ -184,7 +242,7 @@ fn plan(world: &World, ranks: u32, me: u32, calls: u32) -> Vec<Planned> {
     };
     let draw = |index| {
         let to = Rank(random.below(ranks.into()) as u32);
-        let kind = match random.below(20) {
+        let kind = match random.below(22) {
             0..=5 => Kind::Echo,
             6..=9 => Kind::Later,
             10 | 11 if !tight => Kind::Relay { over: random.below(ranks.into()) as u32 },
@@ -193,6 +251,8 @@ fn plan(world: &World, ranks: u32, me: u32, calls: u32) -> Vec<Planned> {
             14 => Kind::Never,
             10 | 11 | 15 | 16 => Kind::Slices,
             17 | 18 => Kind::Stream { count: random.below(12) as u32 },
+            19 => Kind::PanicsLater,
+            20 => Kind::StreamPanics { count: random.below(8) as u32 },
             _ => Kind::TooLong,
         };
         let way = match (random.below(8), kind) {
@@ -201,6 +261,7 @@ fn plan(world: &World, ranks: u32, me: u32, calls: u32) -> Vec<Planned> {
             (_, Kind::Never) | (0, _) => Way::Dropped,
             (1, _) => Way::Hurried,
             (2, Kind::Echo | Kind::Later) => Way::Unanswered,
+            (3 | 4, Kind::Echo | Kind::Later | Kind::Fails | Kind::Slices) => Way::Tried,
             _ => Way::Awaited,
         };
         Planned { number: me * calls + index, to, kind, way, bytes: length(), answer: length() as u32 }
@@ -223,6 +284,36 @@ fn settings(world: &World, me: u32) -> CallConfig {
     config.stream_window(one(&[1, 3, 32])).max_bytes(LONGEST)
 }
 
+/// What the model knows when a call is tried: how many calls to its callee, and in all, may be under way.
+#[derive(Clone, Copy)]
+struct Before {
+    config: CallConfig,
+    to_callee: usize,
+    all: usize,
+}
+
+impl Before {
+    /// A call that was tried, or why it would wait.
+    fn made<M: Callable<Error: std::fmt::Debug>>(
+        self,
+        made: Result<Call<M>, CallError<M::Error>>,
+        pending: fn(Call<M>) -> Pending,
+    ) -> Result<Pending, Failure> {
+        let right = match &made {
+            Err(CallError::Busy { why: Busy::Peer { limit }, .. }) => {
+                *limit == self.config.calls_per_peer && self.to_callee >= *limit as usize
+            }
+            Err(CallError::Busy { why: Busy::All { limit }, .. }) => {
+                *limit == self.config.calls && self.all >= *limit as usize
+            }
+            made => made.is_ok(),
+        };
+        let Self { to_callee, all, .. } = self;
+        ensure(right, || format!("tried with {to_callee} calls to the callee, {all} in all: {made:?}"))?;
+        Ok(made.map_or(Pending::Denied, pending))
+    }
+}
+
 /// A call under way.
 enum Pending {
     Bytes(Call<Method<Ask, Vec<u8>>>),
@@ -232,15 +323,30 @@ enum Pending {
     Values(Call<SliceMethod<u32, u32>>),
     Stream(Answers<Vec<u8>, Text>),
     Sent,
+    Denied,
 }
 
-fn begin<T: Transport>(endpoint: &mut Ranks<T>, handles: Handles, planned: &Planned) -> Result<Pending, Failure> {
+fn begin<T: Transport>(
+    endpoint: &mut Ranks<T>,
+    handles: Handles,
+    planned: &Planned,
+    before: Before,
+) -> Result<Pending, Failure> {
     let Planned { number, to, kind, way, bytes, answer } = *planned;
     let mut caller = endpoint.caller();
     if way == Way::Hurried {
         caller = caller.timeout(Span::from_nanos(mix(&[number.into()]) % 20_000));
     }
     let ask: Ask = (number, answer, asked(number, bytes));
+    let values = || -> Vec<u32> { std::iter::once(number).chain(0..bytes as u32 / 8).collect() };
+    if way == Way::Tried {
+        return match kind {
+            Kind::Echo => before.made(caller.try_call(to, handles.echo, &ask), Pending::Bytes),
+            Kind::Later => before.made(caller.try_call(to, handles.later, &ask), Pending::Bytes),
+            Kind::Slices => before.made(caller.try_call(to, handles.slices, &values()), Pending::Values),
+            _ => before.made(caller.try_call(to, handles.fails, &number), Pending::Nothing),
+        };
+    }
     Ok(match kind {
         Kind::Echo if way == Way::Unanswered => {
             caller.one_way(to, handles.echo, &ask)?;
@@ -255,18 +361,21 @@ fn begin<T: Transport>(endpoint: &mut Ranks<T>, handles: Handles, planned: &Plan
         Kind::Relay { over } => Pending::Relayed(caller.call(Rank(over), handles.relay, &(to.0, ask))),
         Kind::Fails => Pending::Nothing(caller.call(to, handles.fails, &number)),
         Kind::Panics => Pending::Unit(caller.call(to, handles.panics, &number)),
+        Kind::PanicsLater => Pending::Unit(caller.call(to, handles.panics_later, &number)),
         Kind::Never => Pending::Unit(caller.call(to, handles.never, &number)),
         Kind::Slices => {
-            let values: Vec<u32> = std::iter::once(number).chain(0..bytes as u32 / 8).collect();
             // The endpoint's own calls of long slices take another way.
             let hurried = way == Way::Hurried;
             Pending::Values(if hurried {
-                caller.call(to, handles.slices, &values)
+                caller.call(to, handles.slices, &values())
             } else {
-                endpoint.call(to, handles.slices, &values)
+                endpoint.call(to, handles.slices, &values())
             })
         }
         Kind::Stream { count } => Pending::Stream(caller.stream(to, handles.stream, &(number, count))),
+        Kind::StreamPanics { count } => {
+            Pending::Stream(caller.stream(to, handles.stream_panics, &(number, count)))
+        }
         Kind::TooLong => {
             Pending::Bytes(caller.call(to, handles.echo, &(number, answer, vec![0; LONGEST as usize])))
         }
@@ -297,6 +406,7 @@ fn end<T: Transport>(endpoint: &mut Ranks<T>, planned: &Planned, pending: Pendin
         (Way::Dropped, _) => Ok(Received::AtMostOnce),
         // It may be on its way, or refused, which nobody tells.
         (_, Pending::Sent) => Ok(Received::AtMostOnce),
+        (_, Pending::Denied) => Ok(Received::Never),
         (_, Pending::Bytes(call)) => match call.wait(endpoint) {
             Ok(found) => {
                 ensure(found == answered(number, answer as usize), what)?;
@@ -325,7 +435,7 @@ fn end<T: Transport>(endpoint: &mut Ranks<T>, planned: &Planned, pending: Pendin
             Ok(()) => Err(Failure::Check(what())),
         },
         (_, Pending::Unit(call)) => match call.wait(endpoint) {
-            Err(CallError::Panicked { text, .. }) if matches!(kind, Kind::Panics) => {
+            Err(CallError::Panicked { text, .. }) if matches!(kind, Kind::Panics | Kind::PanicsLater) => {
                 equal("the text of a panic", text, number.to_string())?;
                 Ok(Received::Once)
             }
@@ -341,7 +451,11 @@ fn end<T: Transport>(endpoint: &mut Ranks<T>, planned: &Planned, pending: Pendin
             Err(error) => failed(planned, &error),
         },
         (_, Pending::Stream(mut answers)) => {
-            let Kind::Stream { count } = kind else { return Err(Failure::Check(what())) };
+            let (count, panics) = match kind {
+                Kind::Stream { count } => (count, false),
+                Kind::StreamPanics { count } => (count, true),
+                _ => return Err(Failure::Check(what())),
+            };
             for item in 0..count {
                 match answers.wait_next(endpoint) {
                     Some(Ok(found)) => ensure(found == item_of(number, item), what)?,
@@ -350,8 +464,13 @@ fn end<T: Transport>(endpoint: &mut Ranks<T>, planned: &Planned, pending: Pendin
                 }
             }
             match answers.wait_next(endpoint) {
-                None if count % 4 != 3 => Ok(Received::Once),
-                Some(Err(CallError::Failed(_))) if count % 4 == 3 => Ok(Received::Once),
+                None if !panics && count % 4 != 3 => Ok(Received::Once),
+                Some(Err(CallError::Failed(_))) if !panics && count % 4 == 3 => Ok(Received::Once),
+                Some(Err(CallError::Panicked { text, .. })) if panics => {
+                    equal("the text of a panic", text, number.to_string())?;
+                    ensure(answers.wait_next(endpoint).is_none(), || format!("{}: it goes on", what()))?;
+                    Ok(Received::Once)
+                }
                 Some(Err(error)) => failed(planned, &error),
                 _ => Err(Failure::Check(format!("{}: it did not end as it should", what()))),
             }
@@ -384,10 +503,16 @@ pub(super) fn modelled<T: Transport>(world: &World, transport: T) -> Verdict {
     let calls = world.count(40, 400);
     let planned = plan(world, ranks, me.0, calls);
     let mut random = world.random(0x2700 + u64::from(me.0));
-    let (mut under_way, mut ends) = (Vec::new(), Vec::new());
+    let (mut under_way, mut ends, mut unanswered) = (Vec::<(&Planned, Pending)>::new(), Vec::new(), 0);
     for call in &planned {
-        let pending = begin(&mut endpoint, handles, call)?;
-        if is_tight(world) && (call.way == Way::Dropped || matches!(call.kind, Kind::Stream { .. })) {
+        let to_callee = under_way.iter().filter(|(other, _)| other.callee() == call.callee()).count();
+        // What nobody answers ends when it has been sent, of which nobody hears.
+        let (to_callee, all) = (to_callee + unanswered, under_way.len() + unanswered);
+        let before = Before { config: settings(world, me.0), to_callee, all };
+        let pending = begin(&mut endpoint, handles, call, before)?;
+        unanswered += usize::from(call.way == Way::Unanswered);
+        let streams = matches!(call.kind, Kind::Stream { .. } | Kind::StreamPanics { .. });
+        if is_tight(world) && (call.way == Way::Dropped || streams) {
             // What nobody takes, or ends, would keep the others waiting.
             ends.push((call, end(&mut endpoint, call, pending)?));
             continue;

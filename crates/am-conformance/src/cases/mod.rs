@@ -10,7 +10,9 @@ mod arguments;
 mod array_losses;
 mod arrays;
 mod bad_input;
+mod call_faults;
 mod call_groups;
+mod call_limits;
 mod calls;
 mod collective_limits;
 mod collective_mismatches;
@@ -163,6 +165,12 @@ suite! {
     (24, "calls", "calls of all kinds against a model", PLAIN, calls::modelled),
     (24, "calls-smallest", "the same, smallest buffers", SMALLEST, calls::modelled),
     (24, "calls-groups", "requests along trees, distributed objects", PLAIN, call_groups::groups),
+    (24, "calls-limits", "calls beyond the limits of their callers", SMALLEST, call_limits::callers),
+    (24, "calls-refused", "requests beyond the limits of their callees", SMALLEST, call_limits::callees),
+    (24, "calls-time", "deadlines, retries and dropped calls", PLAIN, call_limits::time),
+    (24, "calls-groups-lost", "a rank panics amid trees and objects", SEVERAL.unwinds(), call_groups::lost),
+    (24, "calls-malformed", "values that are none", SMALLEST, call_faults::malformed),
+    (24, "calls-noisy", "a rank that changes what it says about calls", SMALLEST.ranks(2).unwinds(), call_faults::noisy),
     (24, "calls-lost", "a rank panics amid calls", SEVERAL.unwinds(), calls::lost),
 }
 

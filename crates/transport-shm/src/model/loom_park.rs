@@ -158,6 +158,33 @@ fn a_frame_wakes_an_event_loop_that_others_woke() {
     fails_without(Weak::Fences, "deadlock", frames_to_loop(1, false));
 }
 
+/// A faulty rank has moved the kernel's sleep to another word; whether it has lasted for the longest time by then.
+fn moved_sleep(old: bool, fenced: bool) -> impl Fn() + Send + Sync {
+    move || {
+        let (parking, ring, elsewhere) = (parking(), cells(2), View::of([AtomicU32::new(0)]));
+        let mut ear = Ear::new().expect("the model can sleep");
+        let heard = ear.listen(&parking, fenced, LONGEST, || false).expect("the model can sleep");
+        assert_eq!(heard, Heard::NothingYet);
+        // The event loop has been woken by something else.
+        parking.end();
+        parking.move_sleepers(&elsewhere[0]);
+        if old {
+            ear.grow_old();
+        }
+        let sender = sender(&parking, &ring, fenced);
+        wait_in_loop(&mut ear, &parking, fenced, 0, || Reader::new(&ring).peek(&ring).is_some());
+        sender.join().expect("the sender is done");
+    }
+}
+
+/// It is ended, by another thread and at any time, and begun anew.
+#[test]
+fn a_frame_wakes_an_event_loop_whose_sleep_was_moved() {
+    check(moved_sleep(true, false));
+    check(moved_sleep(true, true));
+    fails("deadlock", moved_sleep(false, false));
+}
+
 #[test]
 fn an_event_loop_and_waits_take_turns() {
     for loop_first in [true, false] {

@@ -98,11 +98,17 @@ mod tests {
     use super::Uring;
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use std::os::fd::AsFd;
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
     fn is_readable(descriptor: &impl AsFd) -> bool {
         poll(&mut [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO).expect("it is open")
             != 0
+    }
+
+    /// Waits for a minute at most.
+    fn wait_readable(descriptor: &impl AsFd) {
+        let mut waits = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut waits, PollTimeout::from(60_000_u16)).expect("it is open"), 1, "it lasts");
     }
 
     /// A sleep ends by a wake-up and not before, whatever the word holds meanwhile; one on a changed word at once.
@@ -162,7 +168,55 @@ mod tests {
             scope.spawn(|| ring.sleep(&word, 1).expect("the kernel has such sleeps"));
         });
         let descriptor = ring.descriptor().expect("a descriptor is left");
-        poll(&mut [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE).expect("it is open");
+        wait_readable(&descriptor);
         assert!(ring.has_ended().expect("it can sleep"));
+    }
+
+    /// Ends the other thread, also if the test fails.
+    struct Ends<'a>(&'a AtomicBool, std::thread::Thread);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+            self.1.unpark();
+        }
+    }
+
+    /// A sleep that another thread has begun is ended, whether that thread sleeps in the kernel or runs; the next
+    /// one is this thread's.
+    #[test]
+    fn a_sleep_of_another_thread_can_be_ended() {
+        let Ok(mut ring) = Uring::new() else { return };
+        let descriptor = ring.descriptor().expect("a descriptor is left");
+        for runs in [false, true] {
+            let (words, over) = ([1, 1].map(AtomicU32::new), AtomicBool::new(false));
+            let (begun, beginning) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                let (ring, words, over) = (&mut ring, &words, &over);
+                let other = scope.spawn(move || {
+                    ring.sleep(&words[0], 1).expect("the kernel has such sleeps");
+                    begun.send(ring).expect("it is waited for");
+                    while !over.load(Relaxed) {
+                        if runs { std::hint::spin_loop() } else { std::thread::park() }
+                    }
+                });
+                let ring = beginning.recv().expect("the thread has begun it");
+                let _end = Ends(over, other.thread().clone());
+                // Nobody can wake it.
+                assert_eq!(crate::sys::futex_requeue(&words[0], &words[1]), 1);
+                ring.end().expect("it can be cancelled");
+                // That it has been cancelled may be told before its end.
+                wait_readable(&descriptor);
+                if !ring.has_ended().expect("it can sleep") {
+                    wait_readable(&descriptor);
+                    assert!(ring.has_ended().expect("it can sleep"));
+                }
+                assert!(!is_readable(&descriptor) && !ring.has_ended().expect("it can sleep"));
+                ring.sleep(&words[0], 1).expect("the kernel has such sleeps");
+                assert!(!is_readable(&descriptor));
+                crate::sys::futex_wake(&words[0]);
+                assert!(is_readable(&descriptor) && ring.has_ended().expect("it can sleep"));
+            });
+        }
     }
 }
