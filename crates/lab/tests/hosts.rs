@@ -51,6 +51,9 @@ fn main() -> ExitCode {
         on("two_hosts_mpirun", 2, mpirun),
         on("two_hosts_mpirun_by_pmix", 2, mpirun_by_pmix),
         on("two_hosts_mpiexec_by_pmi", 2, mpiexec_by_pmi),
+        test("tokio_shm", || tasks_on_one_host(TransportChoice::Shm)),
+        test("tokio_udp", || tasks_on_one_host(TransportChoice::Udp)),
+        on("two_hosts_tokio", 2, tasks_on_two_hosts),
         on("killed_rank", 2, killed_rank),
         on("killed_rank_of_one_host", 2, killed_rank_of_one_host),
         on("killed_rank_ends_the_job", 2, killed_rank_ends_the_job),
@@ -228,6 +231,35 @@ fn launch_idlers() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ranks whose programs are tasks of tokio, without a loss and with one.
+fn tasks_on_one_host(transport: TransportChoice) -> Outcomes {
+    for victim in [None, Some(2)] {
+        let role = if victim.is_some() { "tasks killed" } else { "tasks all" };
+        let play = Play::on_one_host(env::current_exe()?, role, 3)?.with(|launcher| launcher.transport(transport));
+        tasks_end(play, victim)?;
+    }
+    Ok(())
+}
+
+/// The same over shared memory and UDP at once.
+fn tasks_on_two_hosts(network: &Network) -> Outcomes {
+    for victim in [None, Some(3)] {
+        let role = if victim.is_some() { "tasks killed" } else { "tasks all" };
+        tasks_end(Play::new(network, role, 4)?, victim)?;
+    }
+    Ok(())
+}
+
+fn tasks_end(play: Play, victim: Option<usize>) -> Outcomes {
+    let outcome = play.with(|launcher| launcher.keep_going(victim.is_some())).run(|_| Ok(()))?;
+    let right = outcome
+        .ends()
+        .iter()
+        .enumerate()
+        .all(|(rank, end)| if Some(rank) == victim { *end == RankEnd::Killed(9) } else { end.is_success() });
+    check(right, || format!("victim {victim:?}: {:?}", outcome.ends()))
 }
 
 /// What the ranks and the launcher say about hosts, addresses and transports.

@@ -2,3 +2,4 @@
 
 pub(crate) mod netns;
 pub(crate) mod ranks;
+pub(crate) mod tasks;

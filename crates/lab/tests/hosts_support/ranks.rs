@@ -52,6 +52,7 @@ fn part(role: &str) -> Result<(), Box<dyn Error>> {
         #[cfg(feature = "ofi")]
         "carriers" => carriers(&job, word()?.parse()?),
         "rounds" => rounds(&job, &job_file("stop")?),
+        "tasks" => super::tasks::play(&job, word()? == "killed"),
         "victim" => victim(&job),
         "survive" => survive(&job, word()?.parse()?),
         "idle" => loop {
