@@ -99,6 +99,8 @@ impl<B> Away<B> {
 pub(crate) fn follows<B>(news: &News<B>, notice: u64, lookahead: u64, bound: u64) -> u64 {
     match news {
         News::Packet { head, flight, .. } if flight.at != flight.goal => *head,
+        // On a bus a train delays others from its head on, also some that have crossed.
+        News::Packet { head, train: Some(_), .. } => *head,
         News::Packet { flight, .. } => flight.tail,
         News::Departed { at, .. } => at.saturating_add(notice).max(bound),
         // The rank's half may tell of its departure, and is not to come too late with it.

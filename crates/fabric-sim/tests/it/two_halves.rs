@@ -335,3 +335,35 @@ fn an_end_is_known_in_the_other_half_after_the_last_packet() {
         assert_eq!(report.unwrap().results[3], Some(5 + 3 * 300_000 + 1_000_000 + notice));
     }
 }
+
+/// A train that comes from the other half to a node's bus delays one that the bus still puts out to there.
+#[test]
+fn trains_share_a_bus_between_halves_as_in_one_piece() {
+    let mut config = row();
+    config.topology = Topology::Direct { nodes: 4 };
+    config.nic.packet_bytes = 1024;
+    config.nic.port = PortParameters { shared: true, ..PortParameters::of(1000.0) };
+    for late in [0, 5_000, 400_000, 900_000] {
+        let program = move |rank: Rank<'_>| match rank.rank() {
+            0 => {
+                rank.send(2, 1_000_000, 0);
+                rank.wait();
+                rank.now()
+            }
+            2 => {
+                rank.wait();
+                rank.now()
+            }
+            3 => {
+                rank.charge(Span::from_nanos(late));
+                rank.send(0, 1_000_000, 1);
+                Instant(0)
+            }
+            _ => Instant(0),
+        };
+        let whole = Sim::run(&config, program).unwrap().results;
+        for processors in [Processors::One, Processors::Two] {
+            assert_eq!(halves(&config, processors, program).unwrap().results, whole, "{late} ns later");
+        }
+    }
+}
