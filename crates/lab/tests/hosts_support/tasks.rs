@@ -243,7 +243,7 @@ impl Program {
             while let Some(answer) = answers.next().await {
                 sum += answer?;
             }
-            check(sum == (0..50).sum(), || format!("the sum of a stream is {sum}"))?;
+            check(sum == (0..50).sum::<u32>(), || format!("the sum of a stream is {sum}"))?;
         }
         self.all_are_ready(0).await?;
         // Nobody gives up anything any more.
