@@ -120,6 +120,7 @@ mod loss_tests;
 mod model;
 mod operations;
 mod operator;
+mod pricing;
 pub mod schedule;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -2,7 +2,7 @@
 
 use super::algorithms::gather::Counts;
 use super::algorithms::{allreduce, alltoall, broadcast, dissemination, gather, reduce, scan};
-use super::schedule::{Local, LogGp, PLogP, Part, Schedule, Side, cost, cost_by_size};
+use super::schedule::{Local, LogGp, PLogP, Part, Schedule, Side, Upkeep, cost, cost_by_size, mean_cost};
 use am_core::Span;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -365,7 +365,14 @@ fn costs_are_those_of_the_model() {
     // Where processors handle the bytes, a member sends its own before it takes those of its neighbour.
     let by_processors = |bytes: usize| {
         let of = |picos: usize| Span(picos as u64);
-        PLogP { send: of(bytes / 2), receive: of(bytes), one_way: of(bytes) }
+        PLogP {
+            send: of(bytes / 2),
+            gap: of(bytes / 2),
+            gap_in: of(bytes / 4),
+            receive: of(bytes),
+            more: of(bytes / 4),
+            one_way: of(bytes),
+        }
     };
     assert_eq!(cost_by_size(&schedules, 1, by_processors), Some(Span(6 * (512 + 1024))));
     let pair = all(2, |me| broadcast::linear(me, 2, 0, 1024));
@@ -373,6 +380,36 @@ fn costs_are_those_of_the_model() {
     // A member that waits for a message that nobody sends.
     let alone = [broadcast::tree(1, 2, 0, 1, 2), broadcast::tree(1, 2, 0, 1, 2)];
     assert_eq!(cost(&alone, 8, &model), None);
+}
+
+/// What a root pays for messages that have come together, for an interface that brings them one by one, for
+/// acknowledgements and for credits.
+#[test]
+fn roots_take_many_messages_at_once() {
+    let of_size = |gap_in| {
+        move |_| PLogP {
+            send: Span(10),
+            gap: Span(10),
+            gap_in: Span(gap_in),
+            receive: Span(30),
+            more: Span(20),
+            one_way: Span(100),
+        }
+    };
+    let schedules = all(5, |me| reduce::linear(me, 5, 0, 1));
+    assert_eq!(cost_by_size(&schedules, 8, of_size(0)), Some(Span(100 + 3 * 20)));
+    // Two more have come when the first is taken, and the last when they are: another look.
+    assert_eq!(cost_by_size(&schedules, 8, of_size(15)), Some(Span(100 + 20 + 10 + 20 + 30)));
+    let nothing = all(5, |_| super::algorithms::nothing(1, 1));
+    let mean = |looks, times| {
+        mean_cost([&nothing, &schedules], 8, times, Upkeep { window: 4, looks }, of_size(0)).expect("it ends")
+    };
+    // A member that is answered at once sends nothing by itself, but every second message is acknowledged.
+    assert_eq!(mean(None, 2), Span(100 + 3 * 20 + 4 * 10 / 2));
+    // The root owes four credits when it waits again, which hides them.
+    assert_eq!(mean(Some(16), 2), Span(100 + 3 * 20 + 4 * 10 / 2));
+    // It returns them after each look that finds something.
+    assert_eq!(mean(Some(1), 2), Span(100 + 3 * 20 + 4 * 10 + 4 * 10 / 2));
 }
 
 #[test]

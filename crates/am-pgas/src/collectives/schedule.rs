@@ -6,8 +6,7 @@
 //! round begins after that. No part that a round receives overlaps another part that it sends or receives, so that
 //! what comes out does not depend on the order of arrivals.
 
-use am_core::Span;
-use std::collections::BTreeMap;
+pub use super::pricing::{LogGp, PLogP, Upkeep, cost, cost_by_size, mean_cost};
 
 /// A range of elements in the memory of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -301,102 +300,5 @@ impl Builder {
     pub(crate) fn finish(mut self) -> Schedule {
         self.end();
         self.schedule
-    }
-}
-
-/// The parameters of the LogGP model (Alexandrov, Ionescu, Schauser and Scheiman, SPAA 1995).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogGp {
-    /// Latency of a message on its way.
-    pub latency: Span,
-    /// Time that a processor takes to send or to receive a message.
-    pub overhead: Span,
-    /// Least time between two messages that a processor sends.
-    pub gap: Span,
-    /// Picoseconds for each byte of a message but the first.
-    pub per_byte: f64,
-    /// Picoseconds that a processor takes to copy or combine a byte.
-    pub compute: f64,
-}
-
-/// What messages of one size cost: the parameters of PLogP (Kielmann, Bal and Verstoep, IPDPS workshops 2000), for
-/// networks where that does not grow evenly with the size, as where messages fall into packets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PLogP {
-    /// From one message that a processor sends to the next: the gap, or the time to hand a message over if that
-    /// is longer.
-    pub send: Span,
-    /// Time that a processor takes to receive a message that has come.
-    pub receive: Span,
-    /// From the beginning of sending to the end of receiving, with a receiver that waits: half of a round trip.
-    pub one_way: Span,
-}
-
-/// When the last member has finished, if all begin together: the cost of an operation under LogGP, without
-/// contention. `schedules` are those of all members by position, `element` is the size of an element in bytes.
-/// Allocates.
-///
-/// `None` if the schedules wait for each other in vain.
-pub fn cost(schedules: &[Schedule], element: usize, model: &LogGp) -> Option<Span> {
-    let (latency, overhead, gap) = (model.latency.picos(), model.overhead.picos(), model.gap.picos());
-    let of_size = |bytes: usize| {
-        let transfer = (bytes.saturating_sub(1) as f64 * model.per_byte) as u64;
-        PLogP {
-            send: Span(overhead.max(gap).max(transfer)),
-            receive: model.overhead,
-            one_way: Span(2 * overhead + transfer + latency),
-        }
-    };
-    play(schedules, element, model.compute, of_size)
-}
-
-/// As [`cost`], under PLogP: `model` says what messages of a size in bytes cost. Copies and combinations cost
-/// nothing.
-pub fn cost_by_size(schedules: &[Schedule], element: usize, model: impl Fn(usize) -> PLogP) -> Option<Span> {
-    play(schedules, element, 0.0, model)
-}
-
-fn play(schedules: &[Schedule], element: usize, compute: f64, model: impl Fn(usize) -> PLogP) -> Option<Span> {
-    let model = |part: Part| model(part.len * element);
-    let work = |part: Part| ((part.len * element) as f64 * compute) as u64;
-    let mut clocks = vec![0; schedules.len()];
-    let mut next = vec![0; schedules.len()];
-    let mut sent = vec![false; schedules.len()];
-    let mut under_way = BTreeMap::new();
-    loop {
-        let mut advanced = false;
-        for (me, schedule) in schedules.iter().enumerate() {
-            while next[me] < schedule.rounds() {
-                let round = schedule.round(next[me]);
-                if !std::mem::replace(&mut sent[me], true) {
-                    for send in round.sends {
-                        let cost = model(send.part);
-                        under_way.insert((me as u32, send.to, send.tag), clocks[me] + cost.one_way.picos());
-                        clocks[me] += cost.send.picos();
-                    }
-                    advanced = true;
-                }
-                let key = |receive: &Receive| (receive.from, me as u32, receive.tag);
-                if !round.receives.iter().all(|receive| under_way.contains_key(&key(receive))) {
-                    break;
-                }
-                let arrival = |receive: &Receive| Some((under_way.remove(&key(receive))?, *receive));
-                let mut arrivals: Vec<_> = round.receives.iter().filter_map(arrival).collect();
-                arrivals.sort_by_key(|(earliest, receive)| (*earliest, receive.from));
-                for (earliest, receive) in arrivals {
-                    let combining = receive.combine.map_or(0, |_| work(receive.part));
-                    clocks[me] = earliest.max(clocks[me] + model(receive.part).receive.picos()) + combining;
-                }
-                for local in round.locals {
-                    let (Local::Copy { from, .. } | Local::Combine { from, .. }) = local;
-                    clocks[me] += work(*from);
-                }
-                (next[me], sent[me], advanced) = (next[me] + 1, false, true);
-            }
-        }
-        if !advanced {
-            let over = schedules.iter().zip(&next).all(|(schedule, next)| schedule.rounds() == *next);
-            return over.then(|| Span(clocks.into_iter().max().unwrap_or(0)));
-        }
     }
 }

@@ -111,6 +111,11 @@ macro_rules! names {
 /// Bytes of a segment of a chain.
 const SEGMENT: usize = 512;
 
+/// What a member does for the common beginning of operations.
+pub(super) fn beginning(me: usize, size: usize) -> Schedule {
+    allreduce::recursive_doubling(me, size, 1)
+}
+
 impl Algorithm {
     /// Its name, and those of its curves.
     pub(super) fn names(self) -> [&'static str; 3] {
