@@ -107,7 +107,9 @@ pub(crate) fn follows<B>(news: &News<B>, notice: u64, lookahead: u64, bound: u64
         News::Landed { at, .. } => at.saturating_add(notice).saturating_sub(lookahead).max(bound),
         // It wakes who waits.
         News::Announced { .. } => bound,
-        News::SetOut { .. } | News::Later { .. } | News::Thrown(_) => u64::MAX,
+        // A train that has left that half again ends later here, too, and is not to end here before it is told of.
+        News::Later { .. } => bound,
+        News::SetOut { .. } | News::Thrown(_) => u64::MAX,
     }
 }
 

@@ -367,3 +367,53 @@ fn trains_share_a_bus_between_halves_as_in_one_piece() {
         }
     }
 }
+
+/// Two columns of six nodes whose links lead up, and from the last one to the first: a train from a node of the
+/// lower half to the one below it goes through the upper half. What makes it wait on its first link is told there
+/// and back.
+fn columns(latency_ns: f64) -> Config {
+    let mut config = Config::new(12);
+    config.topology = Topology::Ringlets { dims: vec![2, 6] };
+    config.nic.link = LinkParameters { bandwidth_mb_s: 1000.0, latency_ns };
+    config.nic.packet_bytes = 1024;
+    config
+}
+
+/// Runs a program in one piece and in halves: when rank 0 has a message of rank 2, which goes the long way. While
+/// it is in the upper half its place in the table of the lower one goes to a message of rank 1.
+fn long_ways(config: &Config, others: impl Fn(&Rank<'_>) + Copy + Sync + 'static) -> [Instant; 3] {
+    let later = Span((2e3 * config.nic.link.latency_ns) as u64);
+    let program = move |rank: Rank<'_>| match rank.rank() {
+        0 => {
+            assert_eq!(rank.wait().from, 2);
+            rank.now()
+        }
+        _ => {
+            if rank.rank() == 2 {
+                rank.send(0, 1_000_000, 0);
+            }
+            if rank.rank() == 1 {
+                rank.charge(later);
+                rank.sync();
+                rank.send(3, 5_000_000, 0);
+            }
+            others(&rank);
+            Instant(0)
+        }
+    };
+    let whole = Sim::run(config, program);
+    let [one, two] = [Processors::One, Processors::Two].map(|processors| halves(config, processors, program));
+    [whole, one, two].map(|report| report.unwrap().results[0].unwrap())
+}
+
+#[test]
+fn a_train_through_the_other_half_waits_for_what_meets_it_before() {
+    // A millisecond alone, and of that the last 10 us with another train.
+    let ways = long_ways(&columns(300.0), |rank| {
+        if rank.rank() == 2 {
+            rank.charge(Span::from_micros(990));
+            rank.send(4, 100_000, 1);
+        }
+    });
+    assert_eq!(ways, [Instant(1_011_500_000); 3]);
+}
