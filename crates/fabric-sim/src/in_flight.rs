@@ -38,12 +38,20 @@ pub(crate) struct InFlight<B> {
     trains: Option<Box<Trains>>,
 }
 
+/// A train that has left for the other half.
+struct Left {
+    number: u64,
+    /// When its last bit leaves, and the latency that it has passed then.
+    tail: u64,
+    passed: u64,
+}
+
 /// Trains that cross: they are known by a number of the half that they have left.
 #[derive(Default)]
 struct Trains {
     last: u64,
-    /// Trains that have left, by what queues know of them: their number, and when they end on the queues here.
-    left: HashMap<(u32, u64), (u64, u64)>,
+    /// Trains that have left, by what queues know of them.
+    left: HashMap<(u32, u64), Left>,
     /// Trains that have come, by number: their index here and the packet's number.
     entered: HashMap<u64, (u32, u64)>,
     /// With so many in a table it is looked which are still needed.
@@ -116,10 +124,10 @@ impl<B> InFlight<B> {
             let path = &mut self.paths[index as usize];
             path.tail = path.tail.max(end + path.passed.saturating_sub(passed));
         } else if let Some(trains) = &mut self.trains
-            && let Some((train, until)) = trains.left.get_mut(&(index, number))
+            && let Some(left) = trains.left.get_mut(&(index, number))
         {
-            *until = (*until).max(end);
-            trains.later.push((*train, end, passed));
+            left.tail = left.tail.max(end + left.passed.saturating_sub(passed));
+            trains.later.push((left.number, end, passed));
         }
     }
 
@@ -130,15 +138,15 @@ impl<B> InFlight<B> {
 
     /// A packet is about to leave for the other half; its number there if it is a train.
     pub(crate) fn leaves(&mut self, index: u32, longest: u32, now: u64) -> Option<u64> {
-        let Flight { bytes, header, tail, .. } = self.paths[index as usize];
+        let Flight { bytes, header, tail, passed, .. } = self.paths[index as usize];
         let trains = self.trains.as_mut().filter(|_| bytes.saturating_add(header) > longest)?;
         trains.last += 1;
         let key = (index, self.packets[index as usize].as_ref()?.number);
         if trains.left.len() >= trains.limit.max(64) {
-            trains.left.retain(|_, (_, until)| *until > now);
+            trains.left.retain(|_, left| left.tail > now);
             trains.limit = 2 * trains.left.len().max(trains.entered.len());
         }
-        trains.left.insert(key, (trains.last, tail));
+        trains.left.insert(key, Left { number: trains.last, tail, passed });
         Some(trains.last)
     }
 

@@ -417,3 +417,23 @@ fn a_train_through_the_other_half_waits_for_what_meets_it_before() {
     });
     assert_eq!(ways, [Instant(1_011_500_000); 3]);
 }
+
+#[test]
+fn a_train_through_the_other_half_is_known_there_until_its_last_bit_has_passed() {
+    // Half a millisecond alone, a whole one with another train, and the last 10 us of that with a third.
+    let ways = long_ways(&columns(100_000.0), |rank| match rank.rank() {
+        2 => {
+            rank.charge(Span::from_micros(500));
+            rank.send(4, 1_000_000, 1);
+            rank.charge(Span::from_micros(990));
+            rank.send(6, 100_000, 2);
+        }
+        // Meanwhile so many trains leave the upper half that it looks which of them it has to know.
+        11 => {
+            rank.charge(Span::from_micros(1501));
+            (0..100).for_each(|number| rank.send(1, 2000, number));
+        }
+        _ => {}
+    });
+    assert_eq!(ways[1..], [ways[0]; 2]);
+}
