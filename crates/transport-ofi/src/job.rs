@@ -95,6 +95,12 @@ fn drops_what_it_accepts(provider: &str, version: (u32, u32)) -> bool {
     provider.split(';').any(|part| part == "ofi_rxd") && version < (2, 4)
 }
 
+/// Whether a message of this provider that is not whole when its sender is lost ends without a word: a slot that it
+/// shares with others would never be known to be over.
+fn loses_messages(provider: &str) -> bool {
+    provider.split(';').any(|part| part == "ofi_rxd")
+}
+
 /// The rank of an endpoint, of which there are so many of each.
 fn rank_of(index: usize, endpoints: u16) -> Rank {
     Rank((index / usize::from(endpoints)) as u32)
@@ -173,7 +179,7 @@ impl<M: Memory + Clone + Send + Sync + 'static> Opened<M> {
             slot_bytes: SHARED_SLOT_BYTES.max(LEAST_OF_SHARED * sizes.frame_bytes),
             ..sizes
         };
-        let several = config.multi_receive && offer.managed && offer.several;
+        let several = config.multi_receive && offer.managed && offer.several && !loses_messages(&offer.provider);
         let port = match several.then(|| open(shared)) {
             Some(Ok(port)) => port,
             // What it offers is not what it does.

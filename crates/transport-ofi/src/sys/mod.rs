@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `abi` | structs, tables of functions, constants |
 //! | `environment` | settings of providers that only the environment can make |
+//! | `fills` | which slots that take several messages are the program's again |
 //! | `handlers` | keeping handlers of signals as they were |
 //! | `library` | the library: where it is searched, and its few symbols |
 //! | `info` | what providers offer |
@@ -16,6 +17,7 @@ mod abi;
 #[cfg(test)]
 mod abi_tests;
 mod environment;
+mod fills;
 mod handlers;
 mod info;
 mod library;

@@ -1,7 +1,7 @@
 //! Whole endpoints over a network whose providers are tables of C functions of this file. From a seed it refuses
-//! calls, receipts among them, reorders messages, splits and delays completions, fails registrations; and does, as
-//! mutations that have to be noticed, what no provider may. It keeps messages that find no slot, and lives in a
-//! variable of the thread.
+//! calls, receipts among them, reorders messages, splits and delays completions, those of messages that share a slot
+//! with later ones among them, fails registrations; and does, as mutations that have to be noticed, what no provider
+//! may. It keeps messages that find no slot, and lives in a variable of the thread.
 
 use super::abi::{
     FI_EAGAIN, FI_EAVAIL, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MULTI_RECV, FI_RECV,
@@ -89,6 +89,8 @@ struct Node {
     offered: VecDeque<Offered>,
     work: VecDeque<(Work, usize)>,
     done: VecDeque<Done>,
+    /// Messages that have a place in a slot, and are not there yet.
+    under_way: Vec<(Vec<u8>, Done)>,
     cancelled: VecDeque<usize>,
     /// Key, beginning and bytes of what was registered.
     regions: Vec<(u64, usize, usize)>,
@@ -158,17 +160,30 @@ impl State {
             self.carry_out(work);
         }
         let node = &mut self.nodes[me];
-        while let (Some(bytes), Some(slot)) = (node.inbox.front(), node.offered.front_mut()) {
+        node.under_way.retain(|(bytes, done)| {
+            let there = self.random.percent(10);
+            if there {
+                put(bytes, done.buf);
+                node.done.push_back(*done);
+            }
+            !there
+        });
+        while let Some(slot) = node.offered.front_mut()
+            && let Some(bytes) = node.inbox.pop_front()
+        {
             let at = slot.start + slot.filled;
             assert!(bytes.len() <= slot.len - slot.filled, "a message fits the slot on offer");
-            // SAFETY: the slot was offered and has room for the message.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
             slot.filled += bytes.len();
             let several = slot.len > FRAME;
             let full = !several || slot.len - slot.filled < FRAME;
             let flags = FI_RECV | if several && full { FI_MULTI_RECV } else { 0 };
-            node.done.push_back(Done { context: slot.context, flags, buf: at, len: bytes.len() });
-            node.inbox.pop_front();
+            let done = Done { context: slot.context, flags, buf: at, len: bytes.len() };
+            if several && !full && self.random.percent(late / 2) {
+                node.under_way.push((bytes, done));
+            } else {
+                put(&bytes, at);
+                node.done.push_back(done);
+            }
             if full {
                 node.offered.pop_front();
             }
@@ -188,6 +203,12 @@ impl State {
             },
         }
     }
+}
+
+/// Writes a message to its place in a slot.
+fn put(bytes: &[u8], at: usize) {
+    // SAFETY: the slot was offered, had room for the message, and has not been given back since.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
 static COMMON: fi_ops = fi_ops { size: size_of::<fi_ops>(), close, bind, control };
@@ -631,7 +652,7 @@ fn open(sizes: Sizes, segment: &Segment<OfiMemory>) -> Port {
     let open = || {
         let mut infos = Infos::ask(library, Query::default()).expect("the provider answers");
         let segment = &segment.erase();
-        Port::open(Opening { infos: &mut infos, offer: 0, provider: "fake", sizes, segment })
+        Port::open(Opening { infos: &mut infos, offer: 0, provider: "tcp", sizes, segment })
     };
     match open() {
         Err(OfiError::Call { call: "fi_mr_reg", code: libc::ENOMEM, .. }) => {

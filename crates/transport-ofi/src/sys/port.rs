@@ -8,6 +8,7 @@ use super::abi::{
     FI_WRITE, fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_err_entry, fi_info, fi_msg, fi_msg_rma,
     fi_rma_iov, fid, fid_cq,
 };
+use super::fills::{Fills, packs};
 use super::info::Infos;
 use super::library::Library;
 use super::neighbour::{Mark, Neighbour};
@@ -85,8 +86,7 @@ pub struct Port {
     /// What the last look has brought into slots that take several messages. Of a slot that is on offer anew, none
     /// names it any more.
     latest: Vec<Receipt>,
-    /// By slot that takes several messages: nothing has come into it since a message of it has failed.
-    doubtful: Vec<bool>,
+    fills: Fills,
     targets: Vec<Target>,
     /// What peers need to write to this endpoint's segment.
     own: Remote,
@@ -167,7 +167,7 @@ impl Port {
             contexts: ManuallyDrop::new(Contexts::new(count).map_err(OfiError::memory("contexts"))?),
             started: (0..sizes.frames + sizes.chunks).map(Operation::Send).collect(),
             latest: Vec::new(),
-            doubtful: vec![false; sizes.slots as usize],
+            fills: Fills::new(sizes.slots, packs(provider)),
             targets: Vec::new(),
             own: Remote::default(),
             mark: None,
@@ -426,11 +426,16 @@ impl Port {
         if !self.slots.is_lent(slot as usize) {
             return None;
         }
-        self.doubtful[slot as usize] = false;
         let several = self.sizes.takes_several();
-        let last = !several || entry.flags & FI_MULTI_RECV != 0;
         let at = if several { self.slots.offset(slot as usize, entry.buf.cast_const().cast()) } else { Some(0) };
         let inside = at.filter(|at| entry.len != 0 && entry.len <= self.sizes.slot_bytes - at);
+        if let Some(at) = inside {
+            self.fills.arrive(slot, at, entry.len);
+        }
+        if !several || entry.flags & FI_MULTI_RECV != 0 {
+            self.fills.release(slot);
+        }
+        let last = self.fills.is_over(slot);
         if last {
             self.slots.take_back(slot as usize);
         }
@@ -523,8 +528,7 @@ impl Port {
     }
 
     /// What a completion with an error says. Slots for several messages go on after an error of one, and are kept;
-    /// some providers forget the flag of one that does not. Slots are filled in turn, so once all have failed and
-    /// nothing has come since, none goes on.
+    /// some providers forget the flag of one that does not.
     ///
     /// # Errors
     /// The error's code if there is no slot left that may go on.
@@ -534,8 +538,10 @@ impl Port {
         match slot {
             // A message that has not come in whole, into a slot that goes on.
             Some(slot) if self.sizes.takes_several() && !over => {
-                self.doubtful[slot as usize] = true;
-                let goes_on = self.doubtful.contains(&false);
+                let goes_on = self.fills.fail(slot);
+                if self.fills.is_over(slot) {
+                    return Ok(Event::Failed(self.operation(entry.op_context), failure));
+                }
                 if goes_on { Ok(Event::Dropped(failure)) } else { Err(failure.code) }
             }
             _ => Ok(Event::Failed(self.operation(entry.op_context), failure)),
@@ -662,7 +668,7 @@ impl Wire for Port {
     fn post(&mut self, slot: u32) -> Result<(), Fault> {
         let context = self.context(Operation::Receive(slot));
         self.latest.iter_mut().filter(|receipt| receipt.slot == slot).for_each(|receipt| receipt.slot = u32::MAX);
-        self.doubtful[slot as usize] = false;
+        self.fills.offer(slot);
         let (start, len) = self.slots.lend(slot as usize);
         let ep = self.objects.ep;
         // SAFETY: the endpoint is open and has its table.
