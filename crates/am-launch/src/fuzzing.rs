@@ -10,6 +10,7 @@ use crate::cluster::list::{HostSpec, host_file, parse_hosts};
 pub use crate::control_links::control;
 pub use crate::manifest::manifest;
 pub use crate::notices::notices;
+pub use crate::rank::kvs::pmi::conversation as pmi;
 pub use crate::rank::meet::greeting;
 pub use drawn::drawn;
 

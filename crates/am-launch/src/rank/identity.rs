@@ -10,6 +10,7 @@ use crate::descriptors::Descriptor;
 use crate::env;
 use crate::env::error::EnvironmentError;
 use crate::rank::kvs::KeyValueSpace;
+use crate::rank::kvs::pmi::{PmiServer, Version};
 
 /// How the ranks of a job were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -336,7 +337,9 @@ impl Environment<'_> {
             other => return other.map(|()| None),
         }
         if let Some(number) = self.number("PMI_FD", "the number of a socket")? {
-            return Ok(Some(KeyValueSpace::Pmi(number)));
+            // Who says `srun --mpi=pmi2` asks for version 2.
+            let first = if self.slurm_step()?.is_some() { Version::Two } else { Version::One };
+            return Ok(Some(KeyValueSpace::Pmi(PmiServer { socket: number, first })));
         }
         match self.raw("PMIX_NAMESPACE") {
             Some(_) => Ok(Some(KeyValueSpace::Pmix)),

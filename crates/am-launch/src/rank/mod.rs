@@ -34,6 +34,7 @@ use crate::notices;
 use crate::rank::bootstrap::{Bootstrap, Exchange, after_rank_zero};
 use crate::rank::error::RankError;
 use crate::rank::identity::{Identity, Inherited, StartedBy, identify};
+use crate::rank::kvs::pmi::Member;
 use crate::rank::kvs::{KeyValueSpace, Meeting};
 use crate::rank::meet::{LocalRendezvous, LocalRendezvousError, launcher_name};
 use crate::rank::star::Spokes;
@@ -150,8 +151,10 @@ fn met_over(
         let all: Vec<String> = meeting.addresses.iter().map(SocketAddr::to_string).collect();
         format!("{} (told by {})", all.join(" or "), space.name())
     };
+    let job = identity.job.as_deref().unwrap_or("0");
+    let me = Member { rank: identity.rank.0, ranks: identity.ranks, job };
     if identity.rank != Rank(0) {
-        let meeting = space.share(None, limit)?;
+        let meeting = space.share(me, None, limit)?;
         let place = place(&meeting);
         let client = client(identity, &place, meeting.secret.clone(), endpoints, limit)?;
         return Ok(joined(client.visit(&meeting.addresses)?, identity, limit));
@@ -170,7 +173,7 @@ fn met_over(
         first.or_else(|error| opened.next().unwrap_or(Err(error))).map_err(RendezvousError::from)?;
     let port = listener.port().map_err(system)?;
     let meeting = Meeting::here(wish.as_ref(), port, secret.clone()).map_err(RendezvousError::from)?;
-    space.share(Some(&meeting), limit)?;
+    space.share(me, Some(&meeting), limit)?;
     let met = client(identity, &place(&meeting), secret, endpoints, limit)?.gather(listener, address)?;
     Ok(joined(met, identity, limit))
 }

@@ -37,6 +37,11 @@ fn links_say_what_their_frames_say() {
 }
 
 #[test]
+fn servers_of_pmi_are_believed_what_they_say() {
+    counted("launch_pmi", 3000, fuzzing::pmi);
+}
+
+#[test]
 fn notices_are_heard_whatever_is_between_them() {
     counted("launch_notices", 3000, fuzzing::notices);
 }

@@ -175,9 +175,12 @@ fn several_hosts_are_refused() {
     assert_eq!(rank(&met).rendezvous.as_deref(), Some("a:4000"));
     let space = |more: &[(&'static str, &'static str)]| rank(&[&open_mpi[..], more].concat()).space;
     assert_eq!(space(&[("PMIX_NAMESPACE", "n")]), Some(KeyValueSpace::Pmix));
-    assert_eq!(space(&[("PMI_FD", "9"), ("PMIX_NAMESPACE", "n")]), Some(KeyValueSpace::Pmi(9)));
+    let pmi = |first| Some(KeyValueSpace::Pmi(PmiServer { socket: 9, first }));
+    assert_eq!(space(&[("PMI_FD", "9"), ("PMIX_NAMESPACE", "n")]), pmi(Version::One));
     let mpich = [("PMI_RANK", "2"), ("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "2"), ("PMI_FD", "9")];
-    assert_eq!(rank(&mpich).space, Some(KeyValueSpace::Pmi(9)));
+    assert_eq!(rank(&mpich).space, pmi(Version::One));
+    let srun = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("PMI_FD", "9")];
+    assert_eq!(rank(&[&slurm[..], &srun].concat()).space, pmi(Version::Two));
     assert_eq!(rank(&[&mpich[..], &[("AM_RENDEZVOUS", "a:4000")]].concat()).space, None);
     let pmix = [&slurm[..], &[("PMIX_NAMESPACE", "slurm.pmix.2.0")]].concat();
     assert_eq!(rank(&pmix).space, Some(KeyValueSpace::Pmix));

@@ -3,12 +3,13 @@
 //! is exchanged there: ranks then meet as at `AM_RENDEZVOUS`. What travels there is as safe from others as the
 //! launcher keeps it.
 
-mod pmi;
+pub(crate) mod pmi;
 mod pmix;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use pmi::{Member, PmiServer};
 use zeroize::Zeroizing;
 
 use crate::interface::{Chosen, InterfaceWish, addresses, choose};
@@ -25,8 +26,8 @@ const MOST_ADDRESSES: usize = 16;
 /// A key-value space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyValueSpace {
-    /// PMI's, over the socket of this number.
-    Pmi(u32),
+    /// PMI's.
+    Pmi(PmiServer),
     /// PMIx'.
     Pmix,
 }
@@ -44,12 +45,17 @@ impl KeyValueSpace {
     ///
     /// # Errors
     /// [`RankError::KeyValueSpace`].
-    pub(crate) fn share(self, told: Option<&Meeting>, limit: Duration) -> Result<Meeting, RankError> {
+    pub(crate) fn share(
+        self,
+        me: Member<'_>,
+        told: Option<&Meeting>,
+        limit: Duration,
+    ) -> Result<Meeting, RankError> {
         let failed = |reason: String| RankError::KeyValueSpace { space: self.name(), reason };
         let value = told.map(Meeting::text);
         let value = value.as_ref().map(|value| value.as_str());
         let heard = match self {
-            Self::Pmi(number) => pmi::share(number, value, limit).map_err(|error| error.to_string()),
+            Self::Pmi(server) => pmi::share(server, me, value, limit).map_err(|error| error.to_string()),
             Self::Pmix => pmix::share(value),
         };
         let heard = heard.map_err(failed)?;
