@@ -58,7 +58,8 @@ impl Fills {
         released && (!self.packed || failed || filled >= end)
     }
 
-    /// A message has failed. Slots are filled in turn, so once all have failed and nothing has come since, none goes
+    /// A message has failed. Slots are filled in turn, so once all have failed and nothing has come since, none
+    /// goes
     /// on: whether one does.
     pub(super) fn fail(&mut self, slot: u32) -> bool {
         let fill = &mut self.slots[slot as usize];

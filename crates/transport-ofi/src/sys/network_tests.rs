@@ -1,6 +1,8 @@
 //! Whole endpoints over a network whose providers are tables of C functions of this file. From a seed it refuses
-//! calls, receipts among them, reorders messages, splits and delays completions, those of messages that share a slot
-//! with later ones among them, fails registrations; and does, as mutations that have to be noticed, what no provider
+//! calls, receipts among them, reorders messages, splits and delays completions, those of messages that share a
+//! slot
+//! with later ones among them, fails registrations; and does, as mutations that have to be noticed, what no
+//! provider
 //! may. It keeps messages that find no slot, and lives in a variable of the thread.
 
 use super::abi::{

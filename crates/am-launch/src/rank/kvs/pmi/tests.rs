@@ -82,7 +82,7 @@ fn serve(stream: UnixStream, rank: u32, job: &Job) {
         let answer = match job.spoilt {
             Some((spoilt, instead)) if spoilt == command => instead.to_owned(),
             // As Slurm and MPICH write lengths.
-            _ if framed && rank % 2 == 0 => format!("{:<6}{answer}", answer.len()),
+            _ if framed && rank.is_multiple_of(2) => format!("{:<6}{answer}", answer.len()),
             _ if framed => format!("{:>6}{answer}", answer.len()),
             _ => format!("{answer}\n"),
         };
