@@ -149,12 +149,12 @@ impl RankJob {
         Bootstrap::from_environment()?.map(Self::new).transpose()
     }
 
-    /// A rank's job over this bootstrap, with the transports that `AM_TRANSPORT` names. Where ranks have nothing
-    /// but
-    /// libfabric between them it is collective: they tell each other which provider they would take.
+    /// A rank's job over this bootstrap, with the transports that `AM_TRANSPORT` names. Where libfabric is among
+    /// those between them it is collective: they tell each other which provider they would take.
     ///
     /// # Errors
-    /// [`RankError::Environment`] if they can't reach all ranks, or ranks would take different providers.
+    /// [`RankError::Environment`] if they can't reach all ranks, a limit forbids an endpoint of libfabric, or ranks
+    /// that have nothing else would take different providers.
     pub fn new(bootstrap: Bootstrap) -> Result<Self, RankError> {
         let choice = TransportChoice::read(&variable).map_err(|reason| bootstrap.refuse(reason))?;
         let hosts = bootstrap.hosts().len();
@@ -173,8 +173,8 @@ impl RankJob {
             fabric: crate::libfabric::Fabric::default(),
         };
         #[cfg(feature = "ofi")]
-        if choice.has(Carrier::Ofi) && !choice.has(Carrier::Udp) && job.is_far() {
-            crate::libfabric::agree(&job.bootstrap)?;
+        if choice.has(Carrier::Ofi) && job.is_far() {
+            crate::libfabric::agree(&job.bootstrap, choice.has(Carrier::Udp))?;
         }
         Ok(job)
     }

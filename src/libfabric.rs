@@ -196,12 +196,14 @@ fn config_of(job: &Bootstrap) -> Result<OfiConfig, OfiError> {
     Ok(config)
 }
 
-/// Finds out, before the program begins, whether all ranks of a job that has nothing but libfabric between some of
-/// them would take the same provider. Collective.
+/// Finds out, before the program begins, whether each rank could open an endpoint under the limits of its host, and
+/// whether all ranks of a job that has nothing but libfabric between some of them would take the same provider.
+/// Collective.
 ///
 /// # Errors
-/// As [`Bootstrap::refuse`]: there is none, or ranks differ.
-pub(crate) fn agree(job: &Bootstrap) -> Result<(), RankError> {
+/// As [`Bootstrap::refuse`]: there is none, a limit is in the way, or ranks differ. Where `another` transport leads
+/// to all ranks, those without libfabric are left to it, and those that differ, too.
+pub(crate) fn agree(job: &Bootstrap, another: bool) -> Result<(), RankError> {
     // Ranks of one host have the same limits.
     let first = (0..job.rank().0).all(|rank| job.host_of(Rank(rank)) != job.host_of(job.rank()));
     let peers = job.ranks() * u32::from(job.endpoints());
@@ -212,16 +214,17 @@ pub(crate) fn agree(job: &Bootstrap) -> Result<(), RankError> {
     let chosen = config_of(job).and_then(|config| Ok((open(&config)?, config)));
     let own = match &chosen {
         Ok((offer, config)) => format!("{} with Mediums of {} bytes", offer.provider, config.medium),
+        Err(error) if another && is_absence(error) => "nothing".to_owned(),
         Err(error) => format!("{OBSTACLE}{error}"),
     };
     match (job.allgather(own.as_bytes()), chosen) {
-        (Ok(said), _) => match obstacle(&said).or_else(|| difference(&said)) {
+        (Ok(said), _) => match obstacle(&said).or_else(|| difference(&said).filter(|_| !another)) {
             Some(text) => Err(job.refuse(text)),
             None => Ok(()),
         },
-        (Err(_), Err(error)) => Err(job.refuse(error.to_string())),
+        (Err(_), Err(error)) if !(another && is_absence(&error)) => Err(job.refuse(error.to_string())),
         // Who cannot say it cannot attach either, which is an error of its own.
-        (Err(_), Ok(_)) => Ok(()),
+        (Err(_), _) => Ok(()),
     }
 }
 
@@ -265,19 +268,19 @@ fn config(lookup: Lookup<'_>) -> Result<OfiConfig, transport_ofi::OfiError> {
     })
 }
 
-/// Whether the variables of libfabric's transport make sense, and, where it is asked for, whether there is a
-/// provider.
+/// Whether the variables of libfabric's transport make sense.
 pub(crate) fn check(lookup: Lookup<'_>) -> Result<(), String> {
-    let config = config(lookup).map_err(|error| error.to_string())?;
+    config(lookup).map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether this host has a provider and this process may open an endpoint, where the ranks shall use libfabric.
+pub(crate) fn rehearse(lookup: Lookup<'_>, endpoints: u32) -> Result<(), String> {
     let choice = TransportChoice::read(lookup).unwrap_or_default();
     if !choice.has(Carrier::Ofi) {
         return Ok(());
     }
-    // Of a launcher; ranks do so when they have met.
-    let is_rank = lookup(am_launch::env::RANK).is_some();
-    let chosen = if is_rank { transport_ofi::choose(&config) } else { transport_ofi::rehearse(&config, 2) };
-    match chosen {
-        // Other hosts may have one.
+    match config(lookup).and_then(|config| transport_ofi::rehearse(&config, endpoints)) {
+        // Another transport leads to all ranks.
         Err(error) if choice.has(Carrier::Udp) && is_absence(&error) => Ok(()),
         other => other.map(drop).map_err(|error| error.to_string()),
     }

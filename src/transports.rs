@@ -301,7 +301,10 @@ pub(crate) fn register() {
         transport_ofi::limit_provider_buffers();
     }
     #[cfg(feature = "ofi")]
-    env::register(env::Settings::new(&transport_ofi::OfiConfig::VARIABLES, crate::libfabric::check));
+    {
+        let settings = env::Settings::new(&transport_ofi::OfiConfig::VARIABLES, crate::libfabric::check);
+        env::register(settings.trial(crate::libfabric::rehearse));
+    }
 }
 
 /// Says what this machine has, if that is what somebody wants to know; whether it was.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cluster::monitor;
 use crate::cluster::options::Hosts;
 use crate::env;
-use crate::env::check::check_own;
+use crate::env::check::{check_own, try_own};
 use crate::error::{LaunchError, quoted, system};
 use crate::host::lifeline::Lifeline;
 use crate::host::local_ranks::{LocalRanks, Shared};
@@ -222,6 +222,10 @@ impl Launcher {
             }
         }
         check_own(&self.spec.environment)?;
+        // Other hosts have limits of their own, and ranks there make their own trials.
+        if self.hosts.is_none() {
+            try_own(&self.spec.environment, self.spec.ranks * u32::from(self.spec.endpoints))?;
+        }
         Ok(())
     }
 
@@ -238,5 +242,31 @@ impl Launcher {
             hosts: vec![HostEntry { name: "localhost".into(), address, interface }],
             host_of: vec![0; self.spec.ranks as usize],
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::{Lookup, Settings, register};
+    use crate::parse_hosts;
+
+    fn refuse(lookup: Lookup<'_>, endpoints: u32) -> Result<(), String> {
+        lookup("AM_TEST_TRIAL").map_or(Ok(()), |value| Err(format!("{value} {endpoints}")))
+    }
+
+    /// Limits of this host say nothing of another one's.
+    #[test]
+    fn trials_are_made_for_ranks_of_this_host() {
+        register(Settings::new(&["AM_TEST_TRIAL"], |_| Ok(())).trial(refuse));
+        let launcher = Launcher::new("program").ranks(3).endpoints(2);
+        assert!(launcher.check().is_ok());
+        let launcher = launcher.env("AM_TEST_TRIAL", "no");
+        let error = launcher.check().unwrap_err();
+        assert!(matches!(error, LaunchError::Environment(_)), "{error:?}");
+        assert_eq!(error.to_string(), "no 6");
+        assert!(launcher.hosts(Hosts::new(parse_hosts("a,b").unwrap())).check().is_ok());
+        // Ranks, which know the others of their host, make their own.
+        assert!(check_own(&[("AM_TEST_TRIAL".into(), "no".into())]).is_ok());
     }
 }

@@ -32,12 +32,25 @@ pub struct Settings {
     pub variables: &'static [&'static str],
     /// Says in one line what is wrong with the values that it looks up, if anything is.
     pub check: fn(Lookup<'_>) -> Result<(), String>,
+    /// Says in one line why ranks with these values could not begin on this host and with the limits of this
+    /// process, in a job of so many endpoints. A launcher whose ranks are all on its own host asks that.
+    pub trial: Option<Trial>,
 }
+
+/// Tries what the ranks of a job of so many endpoints will do first.
+pub type Trial = fn(Lookup<'_>, u32) -> Result<(), String>;
 
 impl Settings {
     /// Variables and what checks them.
     pub const fn new(variables: &'static [&'static str], check: fn(Lookup<'_>) -> Result<(), String>) -> Self {
-        Self { variables, check }
+        Self { variables, check, trial: None }
+    }
+
+    /// Adds a trial that a launcher makes before it starts ranks on its own host.
+    #[must_use]
+    pub const fn trial(mut self, trial: Trial) -> Self {
+        self.trial = Some(trial);
+        self
     }
 }
 
@@ -54,11 +67,32 @@ pub fn register(settings: Settings) {
     }
 }
 
-/// The environment of this process with what `more` sets in it.
+/// Checks the environment of this process with what `more` sets in it.
 pub(crate) fn check_own(more: &[(OsString, OsString)]) -> Result<(), EnvironmentError> {
+    check(&own(more), &registered())
+}
+
+/// Makes the trials of what is registered, for a job of so many endpoints in the environment of this process with
+/// what `more` sets in it.
+pub(crate) fn try_own(more: &[(OsString, OsString)], endpoints: u32) -> Result<(), EnvironmentError> {
+    let variables = own(more);
+    let text = |name: &str| value_in(&variables, name).map(|value| value.to_string_lossy().into_owned());
+    let mut trials = registered().into_iter().filter_map(|settings| settings.trial);
+    trials.try_for_each(|trial| trial(&text, endpoints)).map_err(|reason| EnvironmentError::Setting { reason })
+}
+
+fn own(more: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
     let own = std::env::vars_os().filter(|(key, _)| more.iter().all(|(other, _)| other != key));
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    check(&own.chain(more.iter().cloned()).collect::<Vec<_>>(), &registered)
+    own.chain(more.iter().cloned()).collect()
+}
+
+fn registered() -> Vec<Settings> {
+    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A variable's value, the last one that was set.
+fn value_in<'a>(variables: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsString> {
+    variables.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
 /// # Errors
@@ -70,7 +104,7 @@ fn check(variables: &[(OsString, OsString)], registered: &[Settings]) -> Result<
         let others = registered.iter().flat_map(|settings| settings.variables.iter().copied());
         env::SET_BY_LAUNCHER.into_iter().chain(env::SETTINGS).chain(others)
     };
-    let lookup = |name: &str| variables.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value);
+    let lookup = |name: &str| value_in(variables, name);
     let ignored = lookup(env::IGNORE).map(|list| list.to_string_lossy()).unwrap_or_default();
     for (key, _) in variables {
         let text = key.to_string_lossy();

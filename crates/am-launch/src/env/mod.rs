@@ -4,7 +4,7 @@
 pub(crate) mod check;
 pub(crate) mod error;
 
-pub use check::{Lookup, Settings, register};
+pub use check::{Lookup, Settings, Trial, register};
 
 use std::ffi::OsStr;
 
