@@ -153,8 +153,8 @@ impl RankJob {
     /// those between them it is collective: they tell each other which provider they would take.
     ///
     /// # Errors
-    /// [`RankError::Environment`] if they can't reach all ranks, a limit forbids an endpoint of libfabric, or ranks
-    /// that have nothing else would take different providers.
+    /// [`RankError::Environment`] if they can't reach all ranks, a limit forbids an endpoint of libfabric, or
+    /// ranks that have nothing else would take different providers.
     pub fn new(bootstrap: Bootstrap) -> Result<Self, RankError> {
         let choice = TransportChoice::read(&variable).map_err(|reason| bootstrap.refuse(reason))?;
         let hosts = bootstrap.hosts().len();

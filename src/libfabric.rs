@@ -114,8 +114,7 @@ impl RankJob {
     }
 
     /// Opens this rank's endpoints with a segment and exchanges cards with the other ranks. Where another
-    /// transport
-    /// leads to all, ranks that share no fabric with this one are left to it. Collective.
+    /// transport leads to all, ranks that share no fabric with this one are left to it. Collective.
     pub(crate) fn meet_over_fabric<M>(&self, segment: Segment<M>, another: bool) -> Result<Met<M>, JobAttachError>
     where
         M: Memory + Clone + Send + Sync + 'static,
@@ -196,13 +195,13 @@ fn config_of(job: &Bootstrap) -> Result<OfiConfig, OfiError> {
     Ok(config)
 }
 
-/// Finds out, before the program begins, whether each rank could open an endpoint under the limits of its host, and
-/// whether all ranks of a job that has nothing but libfabric between some of them would take the same provider.
-/// Collective.
+/// Finds out, before the program begins, whether each rank could open an endpoint under the limits of its host,
+/// and whether all ranks of a job that has nothing but libfabric between some of them would take the same
+/// provider. Collective.
 ///
 /// # Errors
-/// As [`Bootstrap::refuse`]: there is none, a limit is in the way, or ranks differ. Where `another` transport leads
-/// to all ranks, those without libfabric are left to it, and those that differ, too.
+/// As [`Bootstrap::refuse`]: there is none, a limit is in the way, or ranks differ. Where `another` transport
+/// leads to all ranks, those without libfabric are left to it, and those that differ, too.
 pub(crate) fn agree(job: &Bootstrap, another: bool) -> Result<(), RankError> {
     // Ranks of one host have the same limits.
     let first = (0..job.rank().0).all(|rank| job.host_of(Rank(rank)) != job.host_of(job.rank()));

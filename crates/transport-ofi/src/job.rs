@@ -96,8 +96,7 @@ fn drops_what_it_accepts(provider: &str, version: (u32, u32)) -> bool {
 }
 
 /// Whether a message of this provider that is not whole when its sender is lost ends without a word: a slot that
-/// it
-/// shares with others would never be known to be over.
+/// it shares with others would never be known to be over.
 fn loses_messages(provider: &str) -> bool {
     provider.split(';').any(|part| part == "ofi_rxd")
 }

@@ -19,8 +19,8 @@ const SIGNALS: [c_int; 8] = [
 ];
 
 /// Calls something that may install handlers of signals, and puts back those that were there before. What another
-/// thread installs meanwhile is undone, too. One thread at a time: a second would keep what the first one's call has
-/// just installed.
+/// thread installs meanwhile is undone, too. One thread at a time: a second would keep what the first one's call
+/// has just installed.
 pub(super) fn kept<R>(call: impl FnOnce() -> R) -> R {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
