@@ -37,8 +37,10 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 }
 
 impl<W: Wire> Machine<W> {
-    /// Tells everyone that this endpoint leaves, and waits until they know, and all that was sent has been taken
-    /// over; no longer than the settings say for those who do not answer.
+    /// Tells peers that this endpoint leaves, and waits until they know, and all that was sent has been taken
+    /// over; no longer than the settings say for those who do not answer. Who finishes tells those that it has had
+    /// to do with: others have nothing to wait for, and to tell all of them would connect all pairs. A leave that
+    /// nobody expects is told to everyone.
     fn announce_departure(&mut self, how: Departure, clock: &Clock) {
         self.pay_all();
         self.departing = true;
@@ -49,7 +51,8 @@ impl<W: Wire> Machine<W> {
             Departure::Panicked => departure::PANICKED,
         };
         let (me, peers) = (self.me(), self.peers.len());
-        let mut untold: Vec<u32> = (0..peers).filter(|to| *to != me).collect();
+        let met = |to: u32| how != Departure::Finished || self.peers.known(to).is_some();
+        let mut untold: Vec<u32> = (0..peers).filter(|to| *to != me && met(*to)).collect();
         let began = clock.now();
         let mut tries = 0u32;
         loop {

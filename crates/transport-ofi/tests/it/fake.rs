@@ -3,7 +3,7 @@
 //! overrun, as with a provider that does not manage its resources.
 
 use am_core::{Peer, Segment, Shape, Span};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use transport_ofi::wire::{Event, Failure, Fault, Operation, Receipt, Sizes, Wire};
 use transport_ofi::{Conduit, OfiMemory, Settings};
@@ -79,13 +79,15 @@ pub(crate) struct Faults {
     pub(crate) places: bool,
     /// Milliseconds that a departure may take.
     pub(crate) linger: u64,
+    /// Milliseconds for which frames may be missing at a peer.
+    pub(crate) backoff: u64,
     pub(crate) mutation: Mutation,
 }
 
 impl Faults {
     pub(crate) const fn none(seed: u64) -> Self {
         let (failing, stopped, streams, several, places) = (0, None, false, false, false);
-        let (linger, mutation) = (2000, Mutation::None);
+        let (linger, backoff, mutation) = (2000, 1, Mutation::None);
         Self {
             seed,
             again: 0,
@@ -97,6 +99,7 @@ impl Faults {
             several,
             places,
             linger,
+            backoff,
             mutation,
         }
     }
@@ -121,8 +124,9 @@ struct Node {
     strays: u64,
     /// So many injected messages to it fail.
     failing: u32,
-    /// Messages that it has sent.
+    /// Messages that it has sent, and to whom.
     sent: u32,
+    partners: BTreeSet<u32>,
     /// Writes that it has started.
     written: u32,
 }
@@ -175,6 +179,11 @@ impl Network {
         self.nodes()[peer as usize].sent
     }
 
+    /// To how many an endpoint has sent messages of the network.
+    pub(crate) fn partners(&self, peer: u32) -> usize {
+        self.nodes()[peer as usize].partners.len()
+    }
+
     /// Writes of the network that an endpoint has started.
     pub(crate) fn written(&self, peer: u32) -> u32 {
         self.nodes()[peer as usize].written
@@ -214,6 +223,7 @@ impl Network {
             strays: 0,
             failing: 0,
             sent: 0,
+            partners: BTreeSet::new(),
             written: 0,
         };
         let network = Self { nodes: Arc::new(Mutex::new((0..shape.peers()).map(node).collect())) };
@@ -246,12 +256,18 @@ impl Network {
             let segments = vec![SEGMENT as u64; shape.ranks as usize];
             let whole = faults.mutation == Mutation::None;
             let linger = Span::from_millis(if whole { faults.linger } else { 0 });
-            let backoff = Span::from_millis(1);
+            let backoff = Span::from_millis(faults.backoff);
             let settings = Settings { me: Peer(me), shape, tag: 7, window, medium, segments, linger, backoff };
             Conduit::new(port, settings, of(me)).expect("there is memory")
         };
         let conduits = (0..shape.peers()).map(conduit).collect();
         (network.clone(), conduits)
+    }
+
+    fn count(&self, from: u32, to: u32) {
+        let node = &mut self.nodes()[from as usize];
+        node.sent += 1;
+        node.partners.insert(to);
     }
 
     fn nodes(&self) -> MutexGuard<'_, Vec<Node>> {
@@ -418,7 +434,7 @@ impl Wire for FakePort {
         let bytes = self.copy(buffer, len);
         self.lent[buffer as usize] = true;
         self.work.push_back(Work::Send { to, bytes, buffer: Some(buffer) });
-        self.network.nodes()[self.me as usize].sent += 1;
+        self.network.count(self.me, to);
         Ok(())
     }
 
@@ -427,7 +443,7 @@ impl Wire for FakePort {
         assert!(len <= self.sizes.inject);
         let bytes = self.copy(buffer, len);
         self.work.push_back(Work::Send { to, bytes, buffer: None });
-        self.network.nodes()[self.me as usize].sent += 1;
+        self.network.count(self.me, to);
         Ok(())
     }
 

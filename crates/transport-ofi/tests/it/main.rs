@@ -3,6 +3,7 @@
 mod allocation;
 mod conformance;
 mod cut;
+mod departures;
 mod fake;
 mod faults;
 mod forks;
