@@ -116,22 +116,32 @@ impl Kind {
         }
     }
 
+    const ALL: [Self; 17] = {
+        let [short, medium, long] = Category::ALL;
+        [
+            Self::Request(short),
+            Self::Request(medium),
+            Self::Request(long),
+            Self::OneWay(short),
+            Self::OneWay(medium),
+            Self::OneWay(long),
+            Self::Reply(short),
+            Self::Reply(medium),
+            Self::Reply(long),
+            Self::Control,
+            Self::Credit,
+            Self::Departure,
+            Self::DepartureAck,
+            Self::Probe,
+            Self::Due,
+            Self::Severed,
+            Self::Bundle,
+        ]
+    };
+
+    #[inline]
     fn of(code: u8) -> Option<Self> {
-        let category = Category::ALL[usize::from(code % 3)];
-        match code {
-            0..3 => Some(Self::Request(category)),
-            3..6 => Some(Self::OneWay(category)),
-            6..9 => Some(Self::Reply(category)),
-            9 => Some(Self::Control),
-            10 => Some(Self::Credit),
-            11 => Some(Self::Departure),
-            12 => Some(Self::DepartureAck),
-            13 => Some(Self::Probe),
-            14 => Some(Self::Due),
-            15 => Some(Self::Severed),
-            16 => Some(Self::Bundle),
-            _ => None,
-        }
+        Self::ALL.get(usize::from(code)).copied()
     }
 }
 
@@ -157,48 +167,57 @@ impl Header {
     #[inline]
     pub(crate) fn compose(&self, out: &mut [u8], args: &Words, payload: &[u8]) -> usize {
         let Self { origin, kind, handler, credits, placed, .. } = *self;
-        let mut head = [0; LONG_HEADER];
-        head[0..4].copy_from_slice(&origin.tag.to_le_bytes());
-        head[4..8].copy_from_slice(&origin.from.to_le_bytes());
-        head[8..12].copy_from_slice(&origin.sequence.to_le_bytes());
-        head[12..16].copy_from_slice(&[kind.code(), handler, self.args, credits.controls]);
-        head[16..18].copy_from_slice(&credits.handled.to_le_bytes());
-        head[18..20].copy_from_slice(&credits.freed.to_le_bytes());
-        head[24..32].copy_from_slice(&placed.0.to_le_bytes());
-        head[32..40].copy_from_slice(&placed.1.to_le_bytes());
-        let begin = self.len();
-        let words = begin + 4 * args.len();
-        out[..begin].copy_from_slice(&head[..begin]);
-        out[begin..words].copy_from_slice(&args.to_le_bytes()[..4 * args.len()]);
-        out[words..words + payload.len()].copy_from_slice(payload);
-        words + payload.len()
+        let numbers = [kind.code(), handler, self.args, credits.controls];
+        let counts = u32::from(credits.handled) | u32::from(credits.freed) << 16;
+        let words = [origin.tag, origin.from, origin.sequence, u32::from_le_bytes(numbers), counts];
+        let (head, rest) = out.split_first_chunk_mut::<HEADER>().expect("a frame has room for its header");
+        head.as_chunks_mut::<4>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
+        let rest = if kind.is_long() {
+            let (more, rest) = rest.split_first_chunk_mut::<{ LONG_HEADER - HEADER }>().expect("as above");
+            more[..4].fill(0);
+            more[4..12].copy_from_slice(&placed.0.to_le_bytes());
+            more[12..20].copy_from_slice(&placed.1.to_le_bytes());
+            rest
+        } else {
+            rest
+        };
+        let mut end = self.len();
+        // Most have few arguments, and some no payload: nothing is copied then.
+        let (arguments, rest) = rest.split_at_mut(4 * args.len());
+        for (index, to) in arguments.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *to = args.word(index).unwrap_or_default().to_le_bytes();
+        }
+        end += arguments.len();
+        if !payload.is_empty() {
+            rest[..payload.len()].copy_from_slice(payload);
+        }
+        end + payload.len()
     }
 
-    /// Who sent a frame.
+    /// Who sent a frame, its kind, and its handler byte.
     #[inline]
-    pub(crate) fn origin(bytes: &[u8]) -> Result<Origin, Malformed> {
-        Ok(Origin { tag: word(bytes, 0)?, from: word(bytes, 4)?, sequence: word(bytes, 8)? })
+    pub(crate) fn begin(bytes: &[u8]) -> Result<(Origin, (Kind, u8)), Malformed> {
+        let head = bytes.first_chunk::<16>().ok_or(Malformed)?;
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let origin = Origin { tag: number(0), from: number(4), sequence: number(8) };
+        Ok((origin, (Kind::of(head[12]).ok_or(Malformed)?, head[13])))
     }
 
-    /// The kind of a frame, and its handler byte.
-    pub(crate) fn kind(bytes: &[u8]) -> Result<(Kind, u8), Malformed> {
-        let [kind, handler, ..] = word(bytes, 12)?.to_le_bytes();
-        Ok((Kind::of(kind).ok_or(Malformed)?, handler))
-    }
-
-    /// A frame's header, its arguments, and the bytes behind.
+    /// A frame's header, its arguments in bytes, at most sixteen, and the bytes behind.
     #[inline]
-    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, Words, &[u8]), Malformed> {
-        let origin = Self::origin(bytes)?;
-        let [kind, handler, args, controls] = word(bytes, 12)?.to_le_bytes();
-        let credits = word(bytes, 16)?;
-        let credits = Credits { handled: credits as u16, freed: (credits >> 16) as u16, controls };
-        let kind = Kind::of(kind).ok_or(Malformed)?;
+    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
+        let head = bytes.first_chunk::<HEADER>().ok_or(Malformed)?;
+        let (origin, (kind, handler)) = Self::begin(head)?;
+        let [args, controls] = [head[14], head[15]];
+        let half = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        let credits = Credits { handled: half(16), freed: half(18), controls };
         let placed = if kind.is_long() { (double(bytes, 24)?, double(bytes, 32)?) } else { (0, 0) };
         let header = Self { origin, kind, handler, args, credits, placed };
         let rest = bytes.get(header.len()..).ok_or(Malformed)?;
         let (words, rest) = rest.split_at_checked(4 * usize::from(args)).ok_or(Malformed)?;
-        let words = Words::from_le_bytes(words).map_err(|_| Malformed)?;
+        if usize::from(args) > MAX_ARGUMENTS {
+            return Err(Malformed);
+        }
         Ok((header, words, rest))
     }
 }
@@ -248,13 +267,13 @@ mod tests {
             let header = Header { origin, kind, handler, args: words.len() as u8, credits, placed };
             let mut bytes = [0; 200];
             let len = header.compose(&mut bytes, &args, &payload);
+            let args = &args.to_le_bytes()[..4 * args.len()];
             prop_assert_eq!(Header::read(&bytes[..len]), Ok((header, args, &payload[..])));
-            prop_assert_eq!(Header::origin(&bytes[..len]), Ok(origin));
-            prop_assert_eq!(Header::kind(&bytes[..len]), Ok((kind, handler)));
+            prop_assert_eq!(Header::begin(&bytes[..len]), Ok((origin, (kind, handler))));
             let mut bare = bytes[..len].to_vec();
             strip(&mut bare);
             let nothing = Header { kind: Kind::Credit, handler: 0, args: 0, placed: (0, 0), ..header };
-            prop_assert_eq!(Header::read(&bare), Ok((nothing, Words::EMPTY, &[][..])));
+            prop_assert_eq!(Header::read(&bare), Ok((nothing, &[][..], &[][..])));
             // No part of a header or of arguments is a frame.
             for short in 0..header.len() + 4 * words.len() {
                 prop_assert!(Header::read(&bytes[..short]).is_err());
@@ -286,7 +305,9 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             if let Ok((header, args, rest)) = Header::read(&bytes) {
                 let mut again = [0; 200];
+                let args = Words::from_le_bytes(args).unwrap();
                 let len = header.compose(&mut again, &args, rest);
+                let args = &args.to_le_bytes()[..4 * args.len()];
                 prop_assert_eq!(Header::read(&again[..len]), Ok((header, args, rest)));
             }
         }

@@ -117,7 +117,7 @@ impl<W: Wire> Machine<W> {
 
     fn arrive_in_bundle(&mut self, from: u32, bundle: &Receipt, place: Range<usize>) -> Result<(), Malformed> {
         let frame = &self.wire.arrived(bundle)[place.clone()];
-        let (origin, kind) = (Header::origin(frame)?, Header::kind(frame)?);
+        let (origin, kind) = Header::begin(frame)?;
         if origin.from != from || kind.0 == Kind::Bundle || kind.0.is_aside() {
             return Err(Malformed);
         }

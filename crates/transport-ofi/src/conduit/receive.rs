@@ -4,7 +4,7 @@ use super::peers::CONTROLS;
 use super::{Machine, Settings};
 use crate::frame::{Credits, Header, Kind, Malformed, Origin};
 use crate::wire::{Fault, Receipt, Wire};
-use am_core::{LossCause, Peer, PeerStatus, Words};
+use am_core::{LossCause, Peer, PeerStatus};
 use std::ops::Range;
 
 /// How a sender leaves, in its departure.
@@ -14,17 +14,18 @@ pub(super) mod departure {
     pub(crate) const PANICKED: u8 = 2;
 }
 
-/// A frame's header and arguments, and where its payload begins.
-type Opened = (Header, Words, usize);
+/// A frame's header, and where its payload begins.
+type Opened = (Header, usize);
 
 /// A message for the sink.
 #[derive(Debug)]
 pub(super) struct Delivery {
     pub(super) header: Header,
-    pub(super) args: Words,
-    /// The frame, and where its payload begins.
+    /// The frame, and where its payload begins; its arguments end there.
     pub(super) bytes: Vec<u8>,
     pub(super) rest: usize,
+    /// Others wait behind it.
+    pub(super) more: bool,
 }
 
 impl<W: Wire> Machine<W> {
@@ -41,11 +42,7 @@ impl<W: Wire> Machine<W> {
     /// of a frame, if the wire is done with the slot.
     pub(super) fn arrive(&mut self, receipt: Receipt) {
         let bytes = self.wire.arrived(&receipt);
-        let known = match (Header::origin(bytes), Header::kind(bytes)) {
-            (Ok(origin), Ok(kind)) => Some((origin, kind)),
-            _ => None,
-        };
-        let known = known.filter(|(Origin { tag, from, .. }, _)| {
+        let known = Header::begin(bytes).ok().filter(|(Origin { tag, from, .. }, _)| {
             *tag == self.settings.tag && *from < self.peers.len() && *from != self.me()
         });
         let wanted = known.filter(|(origin, _)| !self.faulty.contains(Peer(origin.from)));
@@ -105,7 +102,7 @@ impl<W: Wire> Machine<W> {
             let next = peer.next_in;
             let Some(place) = peer.held.iter().position(|(sequence, _)| *sequence == next) else { return };
             let (_, bytes) = peer.held.swap_remove(place);
-            let kind = Header::kind(&bytes).expect("it was read when it came");
+            let (_, kind) = Header::begin(&bytes).expect("it was read when it came");
             self.accept(from, kind, bytes);
         }
     }
@@ -164,12 +161,15 @@ impl<W: Wire> Machine<W> {
     pub(super) fn take(&mut self) -> Option<Delivery> {
         while let Some(bytes) = self.ready.pop_front() {
             self.fresh = true;
-            let from = Header::origin(&bytes).expect("it was read when it came").from;
+            let (Origin { from, .. }, _) = Header::begin(&bytes).expect("it was read when it came");
             if from != self.me() {
                 self.peers.of(from).ready -= 1;
             }
             match self.open(from, &bytes) {
-                Ok(Some((header, args, rest))) => return Some(Delivery { header, args, rest, bytes }),
+                Ok(Some((header, rest))) => {
+                    let more = !self.ready.is_empty();
+                    return Some(Delivery { header, rest, bytes, more });
+                }
                 Ok(None) => {}
                 Err(Malformed) => self.lose(from, LossCause::Faulty),
             }
@@ -178,13 +178,13 @@ impl<W: Wire> Machine<W> {
         None
     }
 
-    /// A frame's header and arguments, and where its payload begins; its credits count. Nothing if there is
-    /// nothing for the sink.
+    /// A frame's header, and where its payload begins; its credits count. Nothing if there is nothing for the
+    /// sink.
     fn open(&mut self, from: u32, bytes: &[u8]) -> Result<Option<Opened>, Malformed> {
         if self.faulty.contains(Peer(from)) {
             return Ok(None);
         }
-        let (header, args, rest) = Header::read(bytes)?;
+        let (header, _, rest) = Header::read(bytes)?;
         self.place(&header, rest)?;
         self.collect(from, header.credits)?;
         match header.kind {
@@ -208,7 +208,7 @@ impl<W: Wire> Machine<W> {
                 self.owe(from, control);
             }
         }
-        Ok(Some((header, args, bytes.len() - rest.len())))
+        Ok(Some((header, bytes.len() - rest.len())))
     }
 
     /// Puts the payload of a Long message that came in its frame where it belongs.

@@ -44,6 +44,8 @@ pub struct Conduit<W: Wire, M: Memory = OfiMemory> {
     pub(super) window: u32,
     pub(super) backoff: Backoff,
     pub(super) clock: Clock,
+    /// Memory of the last message that was delivered.
+    pub(super) spent: Option<Vec<u8>>,
     pub(super) departed: bool,
     /// What is to be called when this endpoint has departed.
     pub(super) when_departed: Option<Box<dyn FnOnce() + Send>>,
@@ -89,6 +91,7 @@ impl<W: Wire, M: Memory> Conduit<W, M> {
             window,
             backoff,
             clock: Clock::start(),
+            spent: None,
             departed: false,
             when_departed: None,
         })

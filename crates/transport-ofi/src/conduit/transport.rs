@@ -285,7 +285,11 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
         if self.is_elsewhere() {
             return 0;
         }
-        let (mut next, ended) = self.lock().poll(budget);
+        let spent = self.spent.take();
+        let mut machine = self.lock();
+        machine.spare.extend(spent);
+        let (mut next, ended) = machine.poll(budget);
+        drop(machine);
         let mut done = 0;
         if ended {
             // What the network has done comes first: no flood of messages keeps it back.
@@ -300,6 +304,11 @@ impl<W: Wire, M: Memory + Clone> Transport for Conduit<W, M> {
             if self.is_elsewhere() {
                 // The handler has forked: the rest is the parent's.
                 return done;
+            }
+            if !delivery.more {
+                // The state is not asked again for one message alone.
+                self.spent = Some(delivery.bytes);
+                break;
             }
             let mut machine = self.lock();
             machine.spare.push(delivery.bytes);
@@ -440,9 +449,11 @@ impl<W: Wire, M: Memory + Clone> Conduit<W, M> {
 
     /// Hands a message to the sink, without the lock.
     fn deliver<S: Sink>(&mut self, delivery: &Delivery, sink: &mut S) {
-        let Delivery { header, args, bytes, rest } = delivery;
+        let Delivery { header, bytes, rest, .. } = delivery;
         let Header { origin, kind, handler, placed: (at, len), .. } = *header;
         let from = Peer(origin.from);
+        let words = &bytes[rest - 4 * usize::from(header.args)..*rest];
+        let args = &Words::from_le_bytes(words).expect("`open` gives no more than there may be");
         let segment = kind.is_long().then(|| self.segment.clone());
         let payload = match &segment {
             Some(segment) => segment.view(at, len as usize).expect("the range was checked when it was taken"),
