@@ -253,7 +253,9 @@ fn exanets_figures_are_reproduced() {
         assert!(lines.iter().any(|line| found(&line)), "{part}");
     }
     assert!(printed.contains("not reproduced: latency is up to 30 times"), "{printed}");
-    for plot in ["latency", "writes", "messages", "protocols", "saving", "collectives", "programs"] {
+    for plot in
+        ["latency", "writes", "messages", "protocols", "saving", "collectives", "programs", "programs-ranks"]
+    {
         let svg = fs::read_to_string(out.join(format!("exanet-{plot}.svg"))).expect("every part has a picture");
         assert!(svg.starts_with("<svg") && svg.contains("<polyline"), "{plot}");
     }

@@ -327,41 +327,116 @@ impl<'m, 'a> Rank<'m, 'a> {
 /// Points along an edge: a face is a long message from 17 on.
 const EDGES: [usize; 5] = [17, 20, 24, 32, 40];
 
-pub(super) fn run(context: &Context) -> Result<Part, Failure> {
-    let rack = ExanetConfig { parameters: context.parameters.clone(), ..exanet_sim::rack(64) };
-    let edges = if context.quick { &EDGES[..2] } else { &EDGES[..] };
-    let steps = if context.quick { 5 } else { 20 };
-    let (mut lines, mut notes, mut series) = (Vec::new(), Vec::new(), Vec::new());
-    let mut savings = Vec::new();
-    let mut tried =
-        String::from("64 ranks, 10 ns a point (assumed), receiver-initiated writes beside reads, points a rank:");
-    for (colour, program) in Program::ALL.into_iter().enumerate() {
-        let [name, of_time, of_communication] = program.names();
-        let (mut times, mut communication, mut wrong) = (Vec::new(), Vec::new(), 0);
-        for edge in edges {
-            let shape = Shape { ranks: [4; 3], edge: *edge, steps };
-            let run = |protocol| {
-                program.run(&rack, &MpiConfig::of(protocol), shape).map_err(Failure::of("programs on the rack"))
-            };
-            let (read, written) = (run(Protocol::Read)?, run(Protocol::Elided)?);
-            wrong += read.wrong + written.wrong;
-            let saving = 100.0 * (1.0 - written.time_us / read.time_us);
-            savings.push(format!("{saving:.1} % at {edge}^3"));
-            times.push((*edge as f64, 100.0 - saving));
-            communication.push((*edge as f64, 100.0 * read.communication));
-            notes.push(format!(
-                "{name}, {edge}^3 points a rank: {:.0} us by reads, {:.0} % of them in communication; {saving:.1} % less by \
-                 receiver-initiated writes",
-                read.time_us,
-                100.0 * read.communication,
-            ));
+/// Boxes of ranks: a quarter of the rack, half of it, and all.
+const BOXES: [[u32; 3]; 3] = [[8, 4, 4], [8, 8, 4], [8; 3]];
+
+/// Ranks where the number of points varies, which are fewer.
+const RANKS: f64 = 64.0;
+
+/// Points along an edge where the number of ranks varies: the first of those above.
+const SCALED_EDGE: usize = EDGES[0];
+
+/// A program by reads and by receiver-initiated writes.
+struct Pair {
+    read: Run,
+    written: Run,
+}
+
+impl Pair {
+    fn of(context: &Context, program: Program, shape: Shape) -> Result<Self, Failure> {
+        let rack = ExanetConfig { parameters: context.parameters.clone(), ..exanet_sim::rack(1) };
+        let run = |protocol| {
+            program.run(&rack, &MpiConfig::of(protocol), shape).map_err(Failure::of("programs on the rack"))
+        };
+        Ok(Self { read: run(Protocol::Read)?, written: run(Protocol::Elided)? })
+    }
+
+    /// How much less time the writes take, in percent.
+    fn saving(&self) -> f64 {
+        100.0 * (1.0 - self.written.time_us / self.read.time_us)
+    }
+
+    fn wrong(&self) -> u64 {
+        self.read.wrong + self.written.wrong
+    }
+
+    /// The part of the time by reads that ranks communicate, in percent.
+    fn communication(&self) -> f64 {
+        100.0 * self.read.communication
+    }
+
+    fn note(&self, name: &str, place: &str) -> String {
+        format!(
+            "{name}, {place}: {:.0} us by reads, {:.0} % of them in communication; {:.1} % less by receiver-initiated writes",
+            self.read.time_us,
+            self.communication(),
+            self.saving(),
+        )
+    }
+}
+
+/// What the shapes of a program have come to: lines of the plot by some number of each shape, and their savings.
+struct Curve {
+    times: Vec<(f64, f64)>,
+    communication: Vec<(f64, f64)>,
+    savings: Vec<String>,
+    wrong: u64,
+}
+
+impl Curve {
+    fn of(
+        context: &Context,
+        program: Program,
+        shapes: impl Iterator<Item = (f64, String, Shape)>,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, Failure> {
+        let mut curve = Self { times: Vec::new(), communication: Vec::new(), savings: Vec::new(), wrong: 0 };
+        for (x, place, shape) in shapes {
+            let pair = Pair::of(context, program, shape)?;
+            curve.wrong += pair.wrong();
+            curve.savings.push(format!("{:.1} % with {place}", pair.saving()));
+            curve.times.push((x, 100.0 - pair.saving()));
+            curve.communication.push((x, pair.communication()));
+            notes.push(pair.note(program.names()[0], &place));
         }
-        lines.push(PROGRAMS.value(format!("{name}: wrong values"), "", 0.0, wrong as f64));
-        tried.push_str(&format!(" {name} takes less time by {};", savings.join(", ")));
-        savings.clear();
+        Ok(curve)
+    }
+
+    fn series(self, colour: usize, program: Program) -> [Series; 2] {
+        let [_, of_time, of_communication] = program.names();
         let line = |name, style, points| Series { name, style, colour, points };
-        series.push(line(of_time, Style::Line, times));
-        series.push(line(of_communication, Style::Dashed, communication));
+        [line(of_time, Style::Line, self.times), line(of_communication, Style::Dashed, self.communication)]
+    }
+}
+
+pub(super) fn run(context: &Context) -> Result<Part, Failure> {
+    let edges = if context.quick { &EDGES[..2] } else { &EDGES[..] };
+    let boxes = if context.quick { &BOXES[..1] } else { &BOXES[..] };
+    let steps = if context.quick { 5 } else { 20 };
+    let (mut lines, mut notes, mut by_edge, mut by_ranks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut tried = String::from("10 ns a point (assumed), receiver-initiated writes beside reads:");
+    for (colour, program) in Program::ALL.into_iter().enumerate() {
+        let cubes = edges.iter().map(|edge| {
+            let shape = Shape { ranks: [4; 3], edge: *edge, steps };
+            (*edge as f64, format!("{edge}^3 points a rank on 64 ranks"), shape)
+        });
+        let cubes = Curve::of(context, program, cubes, &mut notes)?;
+        // That of the smallest cube on 64 ranks is known by now.
+        let jobs = boxes.iter().map(|ranks| {
+            let (shape, count) =
+                (Shape { ranks: *ranks, edge: SCALED_EDGE, steps }, ranks.iter().product::<u32>());
+            (f64::from(count), format!("{SCALED_EDGE}^3 points a rank on {count} ranks"), shape)
+        });
+        let mut jobs = Curve::of(context, program, jobs, &mut notes)?;
+        let [time, communication] = [cubes.times[0].1, cubes.communication[0].1];
+        jobs.times.insert(0, (RANKS, time));
+        jobs.communication.insert(0, (RANKS, communication));
+        let (name, wrong) = (program.names()[0], cubes.wrong + jobs.wrong);
+        lines.push(PROGRAMS.value(format!("{name}: wrong values"), "", 0.0, wrong as f64));
+        let savings = [&cubes.savings[..], &jobs.savings[..]].concat();
+        tried.push_str(&format!(" {name} takes less time by {};", savings.join(", ")));
+        by_edge.extend(cubes.series(colour, program));
+        by_ranks.extend(jobs.series(colour, program));
     }
     tried.push_str(
         " the part that is saved depends on the assumed time of a point, and is more than the messages' latencies explain: transfers \
@@ -378,7 +453,15 @@ pub(super) fn run(context: &Context) -> Result<Part, Failure> {
         subtitle: "time by receiver-initiated writes, and the part of communication by reads; 10 ns a point are assumed",
         x: Axis { label: "points along an edge of a rank's cube", scale: Scale::Linear },
         y: Axis { label: "% of the time by reads", scale: Scale::Linear },
-        series,
+        series: by_edge,
     };
-    Ok(Part { title: "Programs by protocol", lines, notes, not_reproduced: vec![parts], plots: vec![plot] })
+    let scaled = Plot {
+        name: "programs-ranks",
+        title: "ExaNet: programs on 64 to 512 ranks, 17^3 points each",
+        x: Axis { label: "ranks", scale: Scale::Binary },
+        series: by_ranks,
+        ..plot.clone()
+    };
+    let plots = vec![plot, scaled];
+    Ok(Part { title: "Programs by protocol", lines, notes, not_reproduced: vec![parts], plots })
 }
