@@ -1,5 +1,6 @@
 //! Where in a TOML text something stands: for errors that name a line.
 
+use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -38,46 +39,58 @@ fn entry<'a, 'b>(table: &'a DeTable<'b>, name: &str) -> Option<(usize, &'a Place
     found.map(|(key, value)| (key.span().start, value))
 }
 
-/// The first key or value in a part of a text that is written so.
-fn find(table: &DeTable<'_>, within: &std::ops::Range<usize>, wanted: &str) -> Option<usize> {
-    let of_entry = |(key, value): (&Spanned<_>, &Place<'_>)| {
-        let key: &Spanned<std::borrow::Cow<'_, str>> = key;
-        let begin = key.span().start;
-        let here = key.get_ref() == wanted && within.contains(&begin);
-        if here { Some(begin) } else { find_in(value, within, wanted) }
-    };
-    table.iter().filter_map(of_entry).min()
+/// A value of a text, with its name as in error messages.
+struct Named<'a> {
+    name: String,
+    /// Where its key begins, or the value itself where it has none.
+    begin: usize,
+    value: &'a Place<'a>,
 }
 
-fn find_in(value: &Place<'_>, within: &std::ops::Range<usize>, wanted: &str) -> Option<usize> {
-    let begin = value.span().start;
-    let here = |is: bool| (is && within.contains(&begin)).then_some(begin);
-    match value.get_ref() {
-        DeValue::Table(table) => find(table, within, wanted),
-        DeValue::Array(list) => list.iter().filter_map(|item| find_in(item, within, wanted)).min(),
-        DeValue::String(text) => here(text == wanted),
-        DeValue::Integer(number) => here(number.as_str() == wanted),
-        _ => None,
+impl Named<'_> {
+    fn is_within(&self, part: &Range<usize>) -> bool {
+        part.start <= self.begin && self.value.span().end <= part.end
     }
 }
 
-/// All values of a table, with their names as in error messages.
-fn values<'a>(table: &'a DeTable<'_>, prefix: &str, all: &mut Vec<(String, &'a Place<'a>)>) {
+/// All values of a table, those of inner tables before the table.
+fn values<'a>(table: &'a DeTable<'_>, prefix: &str, all: &mut Vec<Named<'a>>) {
     for (key, value) in table {
         let dot = if prefix.is_empty() { "" } else { "." };
-        values_of(value, format!("{prefix}{dot}{}", key.get_ref()), all);
+        values_of(value, format!("{prefix}{dot}{}", key.get_ref()), key.span().start, all);
     }
 }
 
-fn values_of<'a>(value: &'a Place<'_>, name: String, all: &mut Vec<(String, &'a Place<'a>)>) {
+fn values_of<'a>(value: &'a Place<'_>, name: String, begin: usize, all: &mut Vec<Named<'a>>) {
     match value.get_ref() {
         DeValue::Table(table) => values(table, &name, all),
         DeValue::Array(list) => {
-            list.iter().enumerate().for_each(|(index, item)| values_of(item, format!("{name}[{index}]"), all));
+            let items = list.iter().enumerate();
+            items.for_each(|(index, item)| values_of(item, format!("{name}[{index}]"), item.span().start, all));
         }
         _ => {}
     }
-    all.push((name, value));
+    all.push(Named { name, begin, value });
+}
+
+/// Whether the reader's words for what it found, such as "integer `5`", are for this value.
+fn is_found(found: &str, value: &DeValue<'_>) -> bool {
+    let quoted = found.split('`').nth(1).unwrap_or_default();
+    match value {
+        DeValue::Integer(number) => {
+            let value = i128::from_str_radix(number.as_str(), number.radix());
+            found.starts_with("integer") && value.is_ok_and(|value| quoted.parse() == Ok(value))
+        }
+        DeValue::Float(number) => {
+            let value = number.as_str().parse::<f64>();
+            found.starts_with("floating point") && value.is_ok() && value == quoted.parse()
+        }
+        DeValue::Boolean(value) => found == format!("boolean `{value}`"),
+        DeValue::String(text) => found == format!("string {text:?}") || found == format!("variant `{text}`"),
+        DeValue::Array(_) => found.starts_with("sequence"),
+        DeValue::Table(_) => found.starts_with("map"),
+        DeValue::Datetime(_) => false,
+    }
 }
 
 /// What a value must be of which the reader of the file expects a type.
@@ -91,54 +104,62 @@ fn limit(expected: &str) -> String {
         "a boolean" => return "true or false".into(),
         "a sequence" => return "a list".into(),
         "a map" => return "a table".into(),
+        "a string" | "path string" => return "text in quotes".into(),
+        "variant identifier" | "variant of enum" => return "a name in quotes".into(),
         // What stands behind is the name of a type of this crate.
-        other if other.starts_with("struct ") || other.starts_with("enum ") => return "a table".into(),
+        other if ["struct ", "enum ", "internally tagged enum "].iter().any(|kind| other.starts_with(kind)) => {
+            return "a table".into();
+        }
         other => return other.into(),
     };
     format!("a whole number from 0 to {most}")
 }
 
-/// A value of the wrong type, or a number that its type does not have: in the words of
-/// [`ConfigError::OutOfRange`](crate::ConfigError::OutOfRange), behind its line.
-fn of_wrong_type(text: &str, error: &toml::de::Error) -> Option<String> {
-    let (found, expected) = error.message().split_once(", expected ")?;
+/// What is wrong with a value: what was found, as the reader says it, and what must be there.
+fn of_value(message: &str) -> Option<(&str, String)> {
+    let (found, expected) = message.split_once(", expected ")?;
+    if let Some(found) = found.strip_prefix("unknown ").filter(|found| found.starts_with("variant")) {
+        return Some((found, expected.into()));
+    }
     let found = found.strip_prefix("invalid type: ").or_else(|| found.strip_prefix("invalid value: "))?;
-    let (span, whole, mut all) = (error.span()?, DeTable::parse(text).ok()?, Vec::new());
-    values(whole.get_ref(), "", &mut all);
-    let written = |place: &Place<'_>| text.get(place.span()).unwrap_or_default().to_owned();
-    // The error is at the value, or at a table that is read as a whole; then what the message quotes is in there.
-    let quoted = found.split(['`', '"']).nth(1);
-    let is_quoted = |place: &Place<'_>| {
-        let inside = span.start <= place.span().start && place.span().end <= span.end;
-        inside && quoted == Some(written(place).replace('_', "").trim_matches(['"', '\'']))
-    };
-    let at_it = all.iter().find(|(_, place)| place.span() == span && !place.get_ref().is_table());
-    let (name, place) = at_it.or_else(|| all.iter().find(|(_, place)| is_quoted(place)))?;
-    let value = match place.get_ref() {
-        DeValue::Table(_) => "a table".into(),
-        DeValue::Array(_) => "a list".into(),
-        _ => written(place),
-    };
-    Some(format!("line {}: {name} is {value}, but must be {}", line_at(text, place.span().start), limit(expected)))
+    Some((found, limit(expected)))
 }
 
-/// What is wrong with a text, and in which line. Values of several lines, of which one decides how the others are
-/// read, are known as a whole only; there the name or value that the message quotes is looked for.
+/// What is wrong with a text: in one line, that says in which line of the text, and of which field. What is wrong
+/// with a value is told in the words of [`ConfigError::OutOfRange`](crate::ConfigError::OutOfRange).
+///
+/// Of a table in which one value decides how the others are read the reader knows the place as a whole only;
+/// there what its message speaks of is looked for.
 pub(crate) fn describe(text: &str, error: &toml::de::Error) -> String {
-    if let Some(told) = of_wrong_type(text, error) {
-        return told;
+    let message = error.message().lines().collect::<Vec<_>>().join(", ");
+    let Some(span) = error.span() else { return message };
+    let (whole, mut all) = (DeTable::parse(text).ok(), Vec::new());
+    if let Some(whole) = &whole {
+        values(whole.get_ref(), "", &mut all);
     }
-    let told = || error.to_string().trim_end().to_owned();
-    let Some(span) = error.span().filter(|span| text.get(span.clone()).is_some_and(|part| part.contains('\n')))
-    else {
-        return told();
+    let line = |byte| line_at(text, byte);
+    if let Some((found, limit)) = of_value(&message) {
+        let at_it = |named: &&Named<'_>| named.value.span() == span && is_found(found, named.value.get_ref());
+        let in_it = |named: &&Named<'_>| named.is_within(&span) && is_found(found, named.value.get_ref());
+        if let Some(Named { name, begin, value }) = all.iter().find(in_it).or_else(|| all.iter().find(at_it)) {
+            let value = match value.get_ref() {
+                DeValue::Table(_) => "a table",
+                DeValue::Array(_) => "a list",
+                _ => text.get(value.span()).unwrap_or_default(),
+            };
+            return format!("line {}: {name} is {value}, but must be {limit}", line(*begin));
+        }
+    }
+    let quoted = message.split('`').nth(1).unwrap_or_default();
+    let is_key = |named: &&Named<'_>| {
+        let last = named.name.rsplit('.').next();
+        let at_it = span.contains(&named.begin) || named.value.span() == span;
+        at_it && last == Some(quoted) && message.starts_with("unknown field")
     };
-    let message = error.message();
-    let quoted = ['`', '"'].into_iter().find_map(|quote| message.split(quote).nth(1));
-    let found = quoted.zip(DeTable::parse(text).ok());
-    match found.and_then(|(wanted, whole)| find(whole.get_ref(), &span, wanted)) {
-        Some(byte) => format!("TOML parse error at line {}\n{message}", line_at(text, byte)),
-        None => told(),
+    let around = || all.iter().find(|named| named.value.span() == span);
+    match all.iter().find(is_key).or_else(around) {
+        Some(Named { name, begin, .. }) => format!("line {}: {name}: {message}", line(*begin)),
+        None => format!("line {}: {message}", line(span.start)),
     }
 }
 

@@ -82,12 +82,18 @@ fn lines_are_named() {
     let cases = [
         ("ranks = 2\n\ntopology = { kind = 'ring', nodes = 0 }", "mine.toml, line 3: topology.nodes is 0"),
         ("ranks = 3\ntopology = {\n  kind = 'ring',\n  nodes = 2,\n}\n", "mine.toml, line 1: ranks is 3"),
-        ("ranks = 2\ntopology = {\n  kind = 'ring',\n\n  nodez = 2,\n}\n", "at line 5\nunknown field `nodez`"),
+        (
+            "ranks = 2\ntopology = {\n  kind = 'ring',\n\n  nodez = 2,\n}\n",
+            "mine.toml: line 5: topology.nodez: unknown field `nodez`, expected `nodes`",
+        ),
         (
             "ranks = 2\ntopology = {\n  kind = 'ring',\n  nodes = 'two',\n}\n",
             "mine.toml: line 4: topology.nodes is 'two', but must be a whole number",
         ),
-        ("ranks = 2\ntopology = {\n  nodes = 2,\n  kind = 'rink',\n}\n", "line 4, column 10"),
+        (
+            "ranks = 2\ntopology = {\n  nodes = 2,\n  kind = 'rink',\n}\n",
+            "line 4: topology.kind is 'rink', but must be one of `direct`",
+        ),
         (
             "ranks = 2\n[topology]\nkind = 'ring'\nnodes = 2\n[faults]\nlinks = [\n  { loss = 0.5 },\n\
              {\n    loss = 2,\n  },\n]\n",
@@ -105,35 +111,82 @@ fn lines_are_named() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A value of the wrong type is told as any other that cannot be: in one line, by line, field and limit.
+/// What does not belong into a file is told as any other value that cannot be: in one line, by line, field and
+/// limit.
 #[test]
 fn wrong_types_are_told_in_one_line() {
+    const WHOLE: &str = "a whole number from 0 to 4294967295";
     let head = "ranks = 2\ntopology = { kind = 'ring', nodes = 2 }\n";
-    for (text, wanted) in [
+    let told = |text: &str, wanted: &str| {
+        let error = Config::from_toml(text).unwrap_err().to_string();
+        assert!(error.contains(wanted) && !error.contains('\n'), "{text}: {error}");
+    };
+    told(&head.replace("= 2\n", "= -1\n"), &format!("line 1: ranks is -1, but must be {WHOLE}"));
+    for (field, wanted) in [
+        ("trace = 'yes'", "line 3: trace is 'yes', but must be true or false"),
+        ("[faults]\nloss = 'much'", "line 4: faults.loss is 'much', but must be a number"),
         (
-            "ranks = -1\ntopology = { kind = 'ring', nodes = 2 }\n",
-            "line 1: ranks is -1, but must be a whole number from 0 to 4294967295",
-        ),
-        (
-            "ranks = 2\ntopology = { kind = 'ring', nodes = -2 }\n",
-            "line 2: topology.nodes is -2, but must be a whole number from 0",
-        ),
-        (
-            "ranks = 2\ntopology = {\n kind = 'mesh',\n dims = [2, 1.5],\n}\n",
-            "line 4: topology.dims[1] is 1.5, but must be a whole number",
-        ),
-        (&format!("{head}trace = 'yes'"), "line 3: trace is 'yes', but must be true or false"),
-        (&format!("{head}[faults]\nloss = 'much'"), "line 4: faults.loss is 'much', but must be a number"),
-        (
-            &format!("{head}[faults]\nlinks = [{{ from = 0, to = 1, mtu_bytes = -5 }}]"),
+            "[faults]\nlinks = [{ from = 0, to = 1, mtu_bytes = -5 }]",
             "line 4: faults.links[0].mtu_bytes is -5, but must be",
         ),
         (
-            &format!("{head}[nic]\nlink = {{ bandwidth_mb_s = [1], latency_ns = 1 }}"),
+            "[nic]\nlink = { bandwidth_mb_s = [1], latency_ns = 1 }",
             "line 4: nic.link.bandwidth_mb_s is a list, but must be a number",
         ),
+        ("links = 5", "line 3: links is 5, but must be a table"),
+        ("links = [1]", "line 3: links is a list, but must be a table"),
+        ("[links]\nx = 5", "line 4: links.x is 5, but must be a table"),
+        ("[links]\nx = { latency_ns = 'a' }", "line 4: links.x.latency_ns is 'a', but must be a number"),
+        (
+            "[links]\nx = { latency = 5 }",
+            "line 4: links.x.latency: unknown field `latency`, expected `bandwidth_mb_s`",
+        ),
+        ("placement = 5", "line 3: placement: wanted string or table"),
+        ("placement = 'any'", "line 3: placement is 'any', but must be one of `row_major`"),
+        (
+            "placement = { random = { seed = 'x' } }",
+            "line 3: placement.random.seed is 'x', but must be a whole number",
+        ),
+        ("routing = { algorithm = 'best' }", "line 3: routing.algorithm is 'best', but must be one of `default`"),
+        ("oops = 5", "line 3: oops: unknown field `oops`, expected one of"),
+        ("stack_bytes = ", "line 3: "),
     ] {
-        let error = Config::from_toml(text).unwrap_err().to_string();
-        assert!(error.contains(wanted) && !error.contains('\n'), "{text}: {error}");
+        told(&format!("{head}{field}"), wanted);
+    }
+    for (topology, wanted) in [
+        ("5", "line 2: topology is 5, but must be a table"),
+        ("'ring'", "line 2: topology is 'ring', but must be a table"),
+        ("[1]", "line 2: topology[0] is 1, but must be a name in quotes"),
+        ("{ nodes = 2 }", "line 2: topology: missing field `kind`"),
+        ("{ kind = 'ring' }", "line 2: topology: missing field `nodes`"),
+        ("{ kind = 5, nodes = 2 }", "line 2: topology.kind is 5, but must be "),
+        ("{ kind = 'rink', nodes = 2 }", "line 2: topology.kind is 'rink', but must be one of `direct`"),
+        ("{ kind = 'ring', nodes = -2 }", "line 2: topology.nodes is -2, but must be a whole number from 0"),
+        (
+            "{ kind = 'ring', nodes = 0x1_0000_0000_0 }",
+            "line 2: topology.nodes is 0x1_0000_0000_0, but must be a whole",
+        ),
+        ("{ kind = 'ring', nodes = 2.0 }", "line 2: topology.nodes is 2.0, but must be a whole number"),
+        ("{ kind = 'ring', nodes = 1e3 }", "line 2: topology.nodes is 1e3, but must be a whole number"),
+        ("{ kind = 'ring', nodes = true }", "line 2: topology.nodes is true, but must be a whole number"),
+        ("{ kind = 'ring', nodes = 'it\\'s' }", "line 2: "),
+        (
+            "{ kind = 'ring', nodes = \"a\\\"b\" }",
+            "line 2: topology.nodes is \"a\\\"b\", but must be a whole number",
+        ),
+        ("{ kind = 'ring', nodes = [2] }", "line 2: topology.nodes is a list, but must be a whole number"),
+        ("{ kind = 'ring', nodes = {} }", "line 2: topology.nodes is a table, but must be a whole number"),
+        (
+            "{\n kind = 'mesh',\n dims = [2, 1.5],\n}",
+            "line 4: topology.dims[1] is 1.5, but must be a whole number",
+        ),
+        ("{\n kind = 'mesh',\n dims = 4,\n}", "line 4: topology.dims is 4, but must be a list"),
+        ("{ kind = 'graph', file = 7 }", "line 2: topology.file is 7, but must be text in quotes"),
+        (
+            "{ kind = 'ring', nodes = 2, dims = [2] }",
+            "line 2: topology.dims: unknown field `dims`, expected `nodes`",
+        ),
+    ] {
+        told(&format!("ranks = 2\ntopology = {topology}\n"), wanted);
     }
 }
