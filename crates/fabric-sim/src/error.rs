@@ -227,6 +227,14 @@ pub enum RunError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// There is no thread for the second half of a machine.
+    #[error(
+        "no thread for a second processor: {source}; run both halves on one, or raise what a process may have (ulimit -u, ulimit -v)"
+    )]
+    Thread {
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// A rank panicked; the others were unwound.
     #[error("rank {rank} panicked at {}: {message}", at.since(Instant(0)))]
     Panicked {

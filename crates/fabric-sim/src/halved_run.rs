@@ -42,11 +42,14 @@ impl Sim {
     /// both have to know they [announce](Context::announce).
     ///
     /// It is not the order of events of [`Sim::run_with`]: events of both halves at one moment may come in another
-    /// order, and ranks learn of departures, and of what was announced, up to a notice or a window later. The hash
-    /// and the number of events are others.
+    /// order, and ranks learn of what was announced up to a notice or a window later, of departures up to a notice
+    /// or
+    /// two windows. A window is at most twice the latency of the fastest link between the halves. The hash and the
+    /// number of events are others.
     ///
     /// # Errors
-    /// As [`Sim::run`]; and faults, limited queues, finite buffers, ways that are drawn or adaptive, and links
+    /// As [`Sim::run`]; [`RunError::Thread`] if the system has no second thread; and faults, limited queues,
+    /// finite buffers, ways that are drawn or adaptive, and links
     /// without latency between the halves, since they concern both halves at one moment.
     pub fn run_halves<D, R, M, F>(
         config: &Config,
@@ -90,10 +93,12 @@ impl Sim {
                     Ok::<_, RunError>(finish(side, ending))
                 };
                 let [one, other] = thread::scope(|scope| {
-                    let other = scope.spawn(|| work(1));
+                    let other = thread::Builder::new().spawn_scoped(scope, || work(1));
+                    let other = other.map_err(|source| RunError::Thread { source })?;
                     let one = work(0);
-                    [one, other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))]
-                });
+                    let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    Ok::<_, RunError>([one, other])
+                })?;
                 [one?, other?]
             }
         };

@@ -29,6 +29,7 @@
 //! | `random` | [`splitmix64`]: the streams of ranks, nodes and injectors |
 //! | `members` | who has left, and when the others know |
 //! | `defects` | [`Defects`]: devices that are wrong on purpose, for tests |
+//! | `available` | how much memory a run may take |
 //! | `limits` | whether the system has stacks and memory for so many ranks |
 //! | `trace` | the run's hash, histogram, use of links, spans and their export |
 //!
@@ -112,6 +113,7 @@
 
 #![forbid(unsafe_code)]
 
+mod available;
 mod away;
 pub mod buffered;
 mod buffered_run;

@@ -4,6 +4,7 @@ pub(crate) mod dragonfly;
 pub(crate) mod fat_tree;
 pub(crate) mod graph;
 pub(crate) mod grid;
+mod halving;
 
 use crate::error::ConfigError;
 use crate::network::{Network, Shape};
@@ -12,6 +13,7 @@ use dragonfly::Dragonfly;
 use fat_tree::FatTree;
 use graph::Graph;
 use grid::{Grid, MAX_DIMS};
+use halving::Cables;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -134,8 +136,10 @@ impl Topology {
         })
     }
 
-    /// The fewest cables between two halves of the nodes, where a formula for them is known: not for graphs, and
-    /// not for grids whose longest dimension has an odd extent.
+    /// The fewest cables between two halves of the nodes, where they are known. By a formula: not for grids whose
+    /// longest dimension has an odd extent, for fat trees of an odd arity, and for some dragonflies. Of graphs:
+    /// where
+    /// the [bounds](Topology::bisection_bounds) are the same.
     ///
     /// # Errors
     /// [`ConfigError`] for a topology that cannot be.
@@ -165,8 +169,40 @@ impl Topology {
                 let (half, part) = (u64::from(fly.groups / 2), u64::from(fly.routers / 2));
                 Some((half * half + part * part).min(nodes / 2))
             }
-            Shape::Dragonfly(_) | Shape::Graph(_) => None,
+            Shape::Dragonfly(_) => None,
+            Shape::Graph(_) => {
+                let [least, most] = Cables::of(&network, false).fewest();
+                (least == most).then_some(most)
+            }
         })
+    }
+
+    /// Between which bounds the fewest cables between two halves of the nodes lie.
+    ///
+    /// They are the same where a formula is known, and for up to 22 nodes and switches, of which all halves are
+    /// tried. Else the upper one belongs to the best halves that a search has found; the lower one follows from
+    /// what cables carry where all nodes send to all others over shortest ways, and is 1 where nodes times cables
+    /// are more than 2^28. Takes seconds with thousands of nodes.
+    ///
+    /// ```
+    /// let torus: fabric_sim::Topology = "torus:5x5".parse()?;
+    /// assert_eq!((torus.bisection()?, torus.bisection_bounds()?), (None, [10, 12]));
+    /// # Ok::<(), fabric_sim::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a topology that cannot be.
+    pub fn bisection_bounds(&self) -> Result<[u64; 2], ConfigError> {
+        let network = self.compile(Algorithm::Default)?;
+        let one_way = match &network.shape {
+            Shape::Graph(_) => false,
+            shape => match (self.bisection()?, shape) {
+                (Some(known), _) => return Ok([known; 2]),
+                (None, Shape::Grid(grid)) => grid.one_way,
+                (None, _) => false,
+            },
+        };
+        Ok(Cables::of(&network, one_way).fewest())
     }
 
     pub(crate) fn compile(&self, algorithm: Algorithm) -> Result<Network, ConfigError> {

@@ -80,7 +80,8 @@ use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 142.0 and 253.2 KiB each, at
 /// 16,384 with 6 375.0.
-pub const MEMORY: fabric_sim::RankMemory = fabric_sim::RankMemory { rank: 104_400, partner: 19_000, other: 10 };
+pub const MEMORY: fabric_sim::RankMemory =
+    fabric_sim::RankMemory { rank: 104_400, partner: 19_000, other: 10, twice: 9_200 };
 
 /// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned.
 ///
@@ -111,6 +112,7 @@ where
     F: Fn(Conduit<'_>) -> R + Send + Sync + 'static,
 {
     let shared = prepare(machine, config)?;
+    MEMORY.in_halves().check(machine.ranks)?;
     let program = Arc::new(program);
     machine.run_halves(processors, || {
         let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));

@@ -233,7 +233,10 @@ fn bisections_are_the_fewest_cables() {
         "ringlets:6",
     ] {
         let topology: Topology = text.parse().unwrap();
-        assert_eq!(topology.bisection().unwrap(), Some(fewest_cables(&compile(&topology))), "{text}");
+        let (network, one_way) = (compile(&topology), matches!(topology, Topology::Ringlets { .. }));
+        let fewest = fewest_cables(&network);
+        assert_eq!(topology.bisection().unwrap(), Some(fewest), "{text}");
+        assert_eq!(Cables::of(&network, one_way).fewest(), [fewest; 2], "{text}");
     }
     let formulas = [
         ("mesh:8x4", Some(4)),
@@ -247,6 +250,76 @@ fn bisections_are_the_fewest_cables() {
     ];
     for (text, bisection) in formulas {
         assert_eq!(text.parse::<Topology>().unwrap().bisection().unwrap(), bisection, "{text}");
+    }
+}
+
+/// The same network as a graph, as a file describes it.
+fn as_graph(network: &Network) -> Network {
+    let word = |vertex: u32| if vertex < network.nodes { vertex.to_string() } else { format!("s{vertex}") };
+    let mut text = String::new();
+    for vertex in 0..network.vertices() {
+        for end in network.ports(vertex).filter_map(|link| network.head(link)).filter(|end| vertex < *end) {
+            text += &format!("{} {}\n", word(vertex), word(end));
+        }
+    }
+    let graph = Graph::parse(&text, graph::Ways::Shortest).unwrap();
+    assert_eq!((graph.nodes, graph.vertices()), (network.nodes, network.vertices()));
+    Network::new(graph.nodes, Shape::Graph(Box::new(graph)))
+}
+
+/// A graph of a known topology has its bisection: between the bounds that are found always, and where these meet
+/// as
+/// the formula says it.
+#[test]
+fn graphs_have_the_bisection_of_what_they_are() {
+    // Topology and lower bound where it is not the formula's.
+    for (text, least) in [
+        ("direct:9", None),
+        ("crossbar:40", Some(11)),
+        ("ring:64", None),
+        ("mesh:8x4", None),
+        ("mesh:6x6", Some(5)),
+        ("torus:8x4", None),
+        ("torus:8x8", None),
+        ("torus:4x4x4", None),
+        ("hypercube:7", None),
+        ("fat_tree:4x3", Some(17)),
+        ("fat_tree:4x2x2", None),
+        ("dragonfly:2x4x2", Some(15)),
+        ("dragonfly:4x8x4x4", Some(33)),
+    ] {
+        let topology: Topology = text.parse().unwrap();
+        let formula = topology.bisection().unwrap().unwrap();
+        let found = Cables::of(&as_graph(&compile(&topology)), false).fewest();
+        assert_eq!(found, [least.unwrap_or(formula), formula], "{text}");
+    }
+}
+
+/// What is found by trying all halves is what the plain count of the tests finds, of graphs that are nothing
+/// known.
+#[test]
+fn bounds_hold_the_fewest_cables_of_graphs() {
+    let mut state = 7;
+    for case in 0..60 {
+        let mut below = |limit: u32| (crate::random::splitmix64(&mut state) % u64::from(limit)) as u32;
+        let (nodes, switches) = (2 + below(9), 1 + below(5));
+        let word = |vertex: u32| if vertex < nodes { vertex.to_string() } else { format!("s{vertex}") };
+        let mut text = String::new();
+        for vertex in 1..nodes + switches {
+            text += &format!("{} {}\n", word(vertex), word(below(vertex)));
+        }
+        for _ in 0..below(12) {
+            let (one, other) = (below(nodes + switches), below(nodes + switches));
+            if one != other {
+                text += &format!("{} {}\n", word(one), word(other));
+            }
+        }
+        let graph = Graph::parse(&text, graph::Ways::Shortest).unwrap();
+        let network = Network::new(graph.nodes, Shape::Graph(Box::new(graph)));
+        let (cables, fewest) = (Cables::of(&network, false), fewest_cables(&network));
+        assert_eq!(cables.fewest(), [fewest; 2], "case {case}: {text}");
+        let (least, most) = (cables.carried(), cables.found());
+        assert!(least <= fewest && fewest <= most, "case {case}: {least}, {fewest}, {most}: {text}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The run on a machine with ExaNet interfaces.
 
 use super::cli::Cli;
-use super::{impossible, tell};
+use super::{ended, impossible, tell};
 use exanet_sim::ExanetConfig;
 use exanet_sim::conduit::{self, Conduit, ConduitConfig};
 use lab::random_access::cli::name;
@@ -20,7 +20,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
         None => conduit::run(&machine, &ConduitConfig::default(), part),
         Some(some) => conduit::run_halves(&machine, &ConduitConfig::default(), some, part),
     };
-    tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
+    tell(cli, report.map_err(ended)?)
 }
 
 /// The machine that the command line describes: the prototype's rack, unless it says otherwise.

@@ -1,7 +1,7 @@
 //! The run on a machine with EXTOLL interfaces.
 
 use super::cli::{Cli, Conduit};
-use super::{impossible, tell};
+use super::{ended, impossible, tell};
 use extoll_sim::ExtollConfig;
 use extoll_sim::conduit::gasnet::{self, Gasnet, GasnetConfig};
 use extoll_sim::conduit::pscom::{self, Pscom, PscomConfig};
@@ -38,7 +38,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
             }
         }
     };
-    tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
+    tell(cli, report.map_err(ended)?)
 }
 
 /// The machine that the command line describes.

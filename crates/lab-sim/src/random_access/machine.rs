@@ -1,7 +1,7 @@
 //! The run on a machine of one's own.
 
 use super::cli::Cli;
-use super::{impossible, tell};
+use super::{ended, impossible, tell};
 use lab::random_access::cli::name;
 use lab::random_access::error::RunError;
 use lab::random_access::rank;
@@ -24,7 +24,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
         None => conduit::run(&machine, &config, part),
         Some(some) => conduit::run_halves(&machine, &config, some, part),
     };
-    tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
+    tell(cli, report.map_err(ended)?)
 }
 
 /// The machine that the command line names, with what the flags change.

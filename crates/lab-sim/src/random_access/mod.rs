@@ -48,6 +48,14 @@ fn impossible(error: ConfigError) -> RunError {
     RunError::Usage(error.to_string())
 }
 
+/// The error for a run that did not come to its end.
+fn ended(error: fabric_sim::RunError) -> RunError {
+    match error {
+        fabric_sim::RunError::Config(error) => impossible(error),
+        error => RunError::Simulation(error.to_string()),
+    }
+}
+
 /// Tells what came out of the ranks and of the machine.
 fn tell(cli: &Cli, run: Run<Outcome>) -> Result<(), RunError> {
     if let (Some(path), Some(trace)) = (&cli.simulation.trace, &run.trace) {

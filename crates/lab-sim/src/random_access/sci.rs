@@ -2,7 +2,7 @@
 //! files.
 
 use super::cli::Cli;
-use super::{impossible, tell};
+use super::{ended, impossible, tell};
 use active_messages::launch::{self, RunOptions, TransportChoice, TransportOptions};
 use lab::random_access::cli::{name, one_line};
 use lab::random_access::error::RunError;
@@ -22,7 +22,7 @@ pub(crate) fn run(cli: &Cli) -> Result<(), RunError> {
     let report = conduit::run(&machine, &config(cli, machine.ranks), move |transport| {
         rank::run(transport, &program.options, &name(program.backend))
     });
-    tell(cli, report.map_err(|error| RunError::Simulation(error.to_string()))?)
+    tell(cli, report.map_err(ended)?)
 }
 
 /// The conduit for this run.

@@ -105,3 +105,54 @@ fn wrong_arguments_are_one_line_and_exit_code_2() {
         assert!(output.stdout.is_empty());
     }
 }
+
+/// What cannot be halved, and what there cannot be, is a mistake of the command line, in one line, whether the run
+/// was to be in halves or not; what fails in the run is none.
+#[test]
+fn wrong_machines_are_usage_errors() {
+    let small = |arguments: &[&str]| {
+        let all = [&["--backend", "portals", "--ranks", "16", "--log2-table", "10"], arguments].concat();
+        let output = run(&all);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.lines().count() <= 1, "{arguments:?}: {said}");
+        (output.status.code(), said)
+    };
+    for (arguments, part) in [
+        (&["--processors", "0"][..], "0 is not in 1..=2"),
+        (&["--processors", "3"], "3 is not in 1..=2"),
+        (&["--processors", "x"], "invalid"),
+        (&["--processors", "2", "--loss", "0.1"], "faults"),
+        (&["--processors", "1", "--loss", "0.1"], "faults"),
+        (&["--processors", "2", "--ranks-per-node", "1", "--topology", "crossbar:8"], "at most 8 nodes"),
+        (&["--ranks-per-node", "1", "--topology", "crossbar:8"], "at most 8 nodes"),
+    ] {
+        let (code, said) = small(arguments);
+        assert!(code == Some(2) && said.contains(part), "{arguments:?}: {code:?}, {said}");
+    }
+    for arguments in [&[][..], &["--processors", "1"], &["--processors", "2"]] {
+        let told = |mib: &str| {
+            let mut command = Command::new(lab::example_program("random_access_sim"));
+            command.args(["--backend", "portals", "--ranks", "64", "--log2-table", "12", "--variant", "short"]);
+            let output = command.args(arguments).env("AM_SIM_MEMORY_MIB", mib).output().expect("it starts");
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let (code, said) = told("4");
+        assert!(
+            code == Some(2) && said.contains("AM_SIM_MEMORY_MIB is 4; ask for fewer ranks"),
+            "{code:?}, {said}"
+        );
+        assert_eq!(told("0").0, Some(0), "{arguments:?}");
+        let (code, said) = told("much");
+        assert!(code == Some(2) && said.contains("AM_SIM_MEMORY_MIB is 'much'"), "{code:?}, {said}");
+    }
+    // A stack that no address space has room for: so there is no second thread.
+    let mut command = Command::new(lab::example_program("random_access_sim"));
+    command.args(["--backend", "portals", "--ranks", "16", "--log2-table", "10", "--processors", "2"]);
+    let output = command.env("RUST_MIN_STACK", (1_u64 << 47).to_string()).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), said.contains("no thread for a second processor")),
+        (Some(1), true),
+        "{said}"
+    );
+}

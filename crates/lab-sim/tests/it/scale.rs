@@ -1,7 +1,7 @@
 //! Many ranks on the conduits of all machines: every rank writes to six neighbours, and all add their numbers up.
 
 use active_messages::{Endpoint, Handlers, Payload, Rank, Transport};
-use fabric_sim::{Topology, assume_memory};
+use fabric_sim::{Processors, Topology, assume_memory};
 use lab_sim::conduits::{Conduit, Program, Room};
 use std::time::Instant;
 
@@ -65,7 +65,18 @@ impl Program for NeighboursAndSum {
 }
 
 fn check(conduit: Conduit, ranks: u32, dims: [u32; 3], apart: &'static [u32]) -> u64 {
-    let report = conduit.run(ranks, Topology::Torus { dims: dims.to_vec() }, Room::Small, NeighboursAndSum(apart));
+    check_on(None, conduit, ranks, dims, apart)
+}
+
+fn check_on(
+    processors: Option<Processors>,
+    conduit: Conduit,
+    ranks: u32,
+    dims: [u32; 3],
+    apart: &'static [u32],
+) -> u64 {
+    let (topology, program) = (Topology::Torus { dims: dims.to_vec() }, NeighboursAndSum(apart));
+    let report = conduit.run_on(processors, ranks, topology, Room::Small, program);
     let report = report.unwrap_or_else(|error| panic!("{error}"));
     let total = u64::from(ranks) * u64::from(ranks - 1) / 2;
     assert!(report.results.iter().all(|sum| *sum == Some(total)));
@@ -93,9 +104,23 @@ fn machines_that_do_not_fit_memory_are_refused() {
         assume_memory(Some(needed - 1));
         let error = fits(63).unwrap_err().to_string();
         let each = needed / 63 / 1024;
-        let wanted =
-            ["ranks is 63, but must be at most 62: 63 ranks", &format!("({each} KiB each)"), "are available"];
+        let wanted = [
+            "ranks is 63, but must be at most 62: 63 ranks",
+            &format!("({each} KiB each, if each talks to 6 others)"),
+            "are available",
+        ];
         assert!(wanted.iter().all(|part| error.contains(part)), "{}: {error}", conduit.name());
+        // Halves make the interfaces of all nodes each.
+        if !matches!(conduit, Conduit::Sci | Conduit::Machine) {
+            let halves = |memory| {
+                assume_memory(Some(memory));
+                let (topology, program) = (Topology::Torus { dims: vec![4, 4, 4] }, NeighboursAndSum(APART));
+                conduit.run_on(Some(Processors::One), 63, topology, Room::Small, program).map(drop)
+            };
+            let error = halves(needed).unwrap_err().to_string();
+            assert!(error.contains("ranks is 63, but must be at most "), "{error}");
+            halves(conduit.memory().in_halves().bytes(63)).unwrap();
+        }
         assume_memory(None);
     }
     // A command segment for each pair of nodes: no host has that much.
@@ -127,7 +152,7 @@ fn full_16384_ranks() {
 
 /// What the conduits' estimates of memory are measured by. `AM_CONDUIT=gasnet AM_RANKS=4096 AM_NEIGHBOURS=6 cargo
 /// test --release -p lab-sim --test it -- --ignored full_memory_of_ranks --nocapture`: a rank's memory, of runs
-/// with so many neighbours (an even number up to 24), in a process for each.
+/// with so many neighbours (an even number up to 24), in a process for each; with `AM_HALVES=1` in halves.
 #[test]
 #[ignore = "takes gigabytes; tells memory"]
 fn full_memory_of_ranks() {
@@ -138,11 +163,13 @@ fn full_memory_of_ranks() {
     let conduit = Conduit::ALL.into_iter().find(|conduit| conduit.name() == name).unwrap();
     let before = most_memory();
     let apart: &'static [u32] = Box::leak(APART[..neighbours as usize / 2].into());
-    check(conduit, ranks, [32, ranks.div_ceil(512), 16], apart);
+    let halves = (number("AM_HALVES", 0) == 1).then_some(Processors::One);
+    check_on(halves, conduit, ranks, [32, ranks.div_ceil(512), 16], apart);
     let kib = (most_memory() - before) as f64 * 1024.0 / f64::from(ranks);
     println!("{name}, {ranks} ranks, {neighbours} neighbours: {kib:.1} KiB a rank");
     if neighbours == 6 {
-        let told = conduit.memory().bytes(ranks) as f64 / 1024.0 / f64::from(ranks);
+        let memory = if halves.is_some() { conduit.memory().in_halves() } else { conduit.memory() };
+        let told = memory.bytes(ranks) as f64 / 1024.0 / f64::from(ranks);
         assert!((told / kib - 1.0).abs() < 0.2, "{told:.1} KiB are told");
     }
 }

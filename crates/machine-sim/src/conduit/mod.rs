@@ -61,7 +61,8 @@ use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 42.5 and 44.8 KiB each, at 16,384
 /// with 6 52.1.
-pub const MEMORY: fabric_sim::RankMemory = fabric_sim::RankMemory { rank: 40_000, partner: 400, other: 1 };
+pub const MEMORY: fabric_sim::RankMemory =
+    fabric_sim::RankMemory { rank: 40_000, partner: 400, other: 1, twice: 6_200 };
 
 /// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned.
 ///
@@ -92,6 +93,7 @@ where
     F: Fn(Conduit<'_>) -> R + Send + Sync + 'static,
 {
     let shared = prepare(machine, config)?;
+    MEMORY.in_halves().check(machine.ranks)?;
     let program = Arc::new(program);
     machine.run_halves(processors, || {
         let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));

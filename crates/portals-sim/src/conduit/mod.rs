@@ -97,7 +97,8 @@ use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 89.8 and 106.2 KiB each, at
 /// 16,384 with 6 123.4.
-pub const MEMORY: fabric_sim::RankMemory = fabric_sim::RankMemory { rank: 86_300, partner: 2_800, other: 1 };
+pub const MEMORY: fabric_sim::RankMemory =
+    fabric_sim::RankMemory { rank: 86_300, partner: 2_800, other: 1, twice: 4_100 };
 
 /// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned.
 ///
@@ -129,6 +130,7 @@ where
     F: Fn(Conduit<'_>) -> R + Send + Sync + 'static,
 {
     let (machine, shared) = prepare(machine, conduit)?;
+    MEMORY.in_halves().check(machine.ranks)?;
     let program = Arc::new(program);
     machine.run_halves(processors, || {
         let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));

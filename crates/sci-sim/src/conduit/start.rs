@@ -10,7 +10,8 @@ use thiserror::Error;
 
 /// What a rank takes of the system's memory: at 63, 126 and 252 ranks with 6 partners 390.1, 682.7 and 1271.9 KiB
 /// each, since a node has a command segment for each other one, as published. 16,384 ranks would take 1.2 TiB.
-pub const MEMORY: fabric_sim::RankMemory = fabric_sim::RankMemory { rank: 103_200, partner: 690, other: 4_780 };
+pub const MEMORY: fabric_sim::RankMemory =
+    fabric_sim::RankMemory { rank: 103_200, partner: 690, other: 4_780, twice: 0 };
 
 /// Runs a program on every rank of a simulated machine, each with its conduit. Blocks until all have returned.
 /// What the conduit's own work costs is the machine's [`ConduitParameters`].

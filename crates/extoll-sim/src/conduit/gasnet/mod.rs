@@ -85,7 +85,8 @@ use transport::Shared;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 76.8 and 92.8 KiB each, at 16,384
 /// with 6 106.8.
-pub const MEMORY: fabric_sim::RankMemory = fabric_sim::RankMemory { rank: 73_800, partner: 2_700, other: 1 };
+pub const MEMORY: fabric_sim::RankMemory =
+    fabric_sim::RankMemory { rank: 73_800, partner: 2_700, other: 1, twice: 13_300 };
 
 /// Runs a program on every rank of a machine, each with its transport. Blocks until all have returned. The mailbox
 /// rings are as large as the conduit needs them, whatever
@@ -119,6 +120,7 @@ where
     F: Fn(Gasnet<'_>) -> R + Send + Sync + 'static,
 {
     let (machine, shared) = prepare(config, gasnet)?;
+    MEMORY.in_halves().check(machine.ranks)?;
     let program = Arc::new(program);
     machine.run_halves(processors, || {
         let (program, shared) = (Arc::clone(&program), Rc::new(shared.clone()));

@@ -30,7 +30,8 @@ const STEPS: usize = 1024;
 
 /// What a rank takes of the system's memory: at 4096 ranks with 0 and 6 partners 69.8 and 81.5 KiB each, at 16,384
 /// with 6 83.2.
-pub const MEMORY: fabric_sim::RankMemory = fabric_sim::RankMemory { rank: 71_400, partner: 2_000, other: 0 };
+pub const MEMORY: fabric_sim::RankMemory =
+    fabric_sim::RankMemory { rank: 71_400, partner: 2_000, other: 0, twice: 4_600 };
 
 /// Runs a program with active messages over pscom on every rank of a machine.
 ///
@@ -78,6 +79,7 @@ where
     F: Fn(Pscom<'_>) -> R + Send + Sync + 'static,
 {
     check(machine, pscom)?;
+    MEMORY.in_halves().check(machine.ranks)?;
     let program = Arc::new(program);
     machine.run_halves(processors, || {
         let (program, pscom) = (Arc::clone(&program), pscom.clone());
