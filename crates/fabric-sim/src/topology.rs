@@ -186,7 +186,7 @@ impl Topology {
     ///
     /// ```
     /// let torus: fabric_sim::Topology = "torus:5x5".parse()?;
-    /// assert_eq!((torus.bisection()?, torus.bisection_bounds()?), (None, [10, 12]));
+    /// assert_eq!((torus.bisection()?, torus.bisection_bounds()?), (None, [11, 12]));
     /// # Ok::<(), fabric_sim::ConfigError>(())
     /// ```
     ///
