@@ -309,6 +309,10 @@ impl<C: Carrier + ?Sized> Membership for Erased<C> {
         self.0.network().is_fork()
     }
 
+    fn all_depart(&mut self) {
+        self.0.network_mut().all_depart();
+    }
+
     fn depart(&mut self, how: Departure) {
         self.0.network_mut().depart(how);
     }
@@ -470,7 +474,7 @@ mod tests {
     }
 
     impl Membership for Unusual {
-        am_core::forward!(inner: local_peer, shape, losses, status, writes_no_more, is_fork, depart);
+        am_core::forward!(inner: local_peer, shape, losses, status, writes_no_more, is_fork, all_depart, depart);
     }
 
     impl Waiting for Unusual {

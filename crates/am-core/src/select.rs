@@ -291,6 +291,17 @@ impl<N: Transport, F: Transport<Memory = N::Memory>> Membership for Select<N, F>
         own!(self, near => near.is_fork(), far => far.is_fork())
     }
 
+    fn all_depart(&mut self) {
+        match &mut self.0 {
+            Choice::Near(near) => near.all_depart(),
+            Choice::Far(far) => far.all_depart(),
+            Choice::Both(both) => {
+                both.near.all_depart();
+                both.far.transport.all_depart();
+            }
+        }
+    }
+
     fn depart(&mut self, how: Departure) {
         match &mut self.0 {
             Choice::Near(near) => near.depart(how),

@@ -99,8 +99,8 @@
 //! * `udp;ofi_rxd` is for tests. Before libfabric 2.4 the provider below it overwrites completions when it has
 //!   more packets than its queue holds, and its endpoint stands still for ever; peers count as lost some 160 s
 //!   later. [`limit_provider_buffers`], which programs of the facade call, keeps the packets few.
-//! * Who finishes or leaves tells those that it has had to do with. To others it is silent: who sends to it for
-//!   the first time later finds it lost. One that is dropped tells every rank.
+//! * Who finishes tells those that it has had to do with. Who leaves without the others tells every rank, which
+//!   connects it to all of them.
 //! * Between threads of one process, the provider shm reads memory of endpoints that are closed: ranks leave in an
 //!   order that spares it that, unless one lingers in vain.
 //! * Handlers of signals that libraries install as libfabric loads them (psm and psm2 do) are taken away again: by

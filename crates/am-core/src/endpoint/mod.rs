@@ -208,6 +208,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         }
         // Nobody sends any more, so what is there by now is all there will be.
         self.past_handlers(&mut failed, |endpoint| Ok(endpoint.poll_until_empty()?))?;
+        self.transport.all_depart();
         let state = self.leave();
         failed.map_or(Ok(state), |error| Err(error.into()))
     }

@@ -31,6 +31,7 @@ macro_rules! forward {
     (@status $inner:ident) => { $crate::forward!(& $inner status(peer: $crate::Peer) -> $crate::PeerStatus); };
     (@writes_no_more $inner:ident) => { $crate::forward!(& $inner writes_no_more(peer: $crate::Peer) -> bool); };
     (@is_fork $inner:ident) => { $crate::forward!(& $inner is_fork() -> bool); };
+    (@all_depart $inner:ident) => { $crate::forward!(&mut $inner all_depart() -> ()); };
     (@depart $inner:ident) => { $crate::forward!(&mut $inner depart(how: $crate::transport::Departure) -> ()); };
 
     (@idle $inner:ident) => {

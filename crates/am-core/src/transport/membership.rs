@@ -158,6 +158,12 @@ pub trait Membership {
         false
     }
 
+    /// Takes note that all endpoints have come to their end together: [`depart`](Self::depart) follows on each of
+    /// them, and none sends to a peer any more that it has had nothing to do with, or asks for its status. Such
+    /// peers need not be told of the departure, so that an end connects no further pair. Transports that tell all
+    /// peers anyway leave it at nothing.
+    fn all_depart(&mut self) {}
+
     /// Leaves the job. Frames already accepted are still delivered to the peers.
     fn depart(&mut self, how: Departure);
 }

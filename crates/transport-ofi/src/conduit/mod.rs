@@ -153,6 +153,8 @@ struct Machine<W: Wire> {
     /// Something that lets a wait end has come since the last idling, without any message for the sink.
     fresh: bool,
     departing: bool,
+    /// All endpoints leave together.
+    all_depart: bool,
     /// Frames that nobody of this job can have sent.
     strays: u64,
     notices: Arc<Notices>,
@@ -210,6 +212,7 @@ impl<W: Wire> Machine<W> {
             broken: false,
             fresh: false,
             departing: false,
+            all_depart: false,
             strays: 0,
             notices,
             turns: 1,

@@ -38,9 +38,8 @@ fn kind(category: Category, reply: ReplyBound) -> Kind {
 
 impl<W: Wire> Machine<W> {
     /// Tells peers that this endpoint leaves, and waits until they know, and all that was sent has been taken
-    /// over; no longer than the settings say for those who do not answer. Who finishes tells those that it has had
-    /// to do with: others have nothing to wait for, and to tell all of them would connect all pairs. A leave that
-    /// nobody expects is told to everyone.
+    /// over; no longer than the settings say for those who do not answer. Where all leave together it tells those
+    /// that it has had to do with: others have nothing to wait for, and to tell all would connect all pairs.
     fn announce_departure(&mut self, how: Departure, clock: &Clock) {
         self.pay_all();
         self.departing = true;
@@ -51,7 +50,7 @@ impl<W: Wire> Machine<W> {
             Departure::Panicked => departure::PANICKED,
         };
         let (me, peers) = (self.me(), self.peers.len());
-        let met = |to: u32| how != Departure::Finished || self.peers.known(to).is_some();
+        let met = |to: u32| !self.all_depart || self.peers.known(to).is_some();
         let mut untold: Vec<u32> = (0..peers).filter(|to| *to != me && met(*to)).collect();
         let began = clock.now();
         let mut tries = 0u32;
@@ -165,6 +164,12 @@ impl<W: Wire, M: Memory> Membership for Conduit<W, M> {
 
     fn is_fork(&self) -> bool {
         self.is_elsewhere()
+    }
+
+    fn all_depart(&mut self) {
+        if !self.is_elsewhere() {
+            self.lock().all_depart = true;
+        }
     }
 
     fn depart(&mut self, how: Departure) {

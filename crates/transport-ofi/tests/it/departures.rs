@@ -1,7 +1,9 @@
 //! Whom endpoints have to do with from their start to their end, and how many messages that takes.
 
 use crate::fake::{Faults, Network};
-use am_core::{Endpoint, Handlers, Shape};
+use am_core::{Endpoint, Handlers, PeerStatus, Rank, Shape};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Messages and partners of the endpoint that has most of each, in a job that attaches and finishes.
 fn most(ranks: u32) -> (u32, usize) {
@@ -25,6 +27,33 @@ fn who_finishes_tells_whom_it_has_met() {
     let (_, partners) = most(32);
     // Those of a barrier: one and one for each doubling, of which the last two are the same.
     assert_eq!(partners, 9);
+}
+
+/// Others may send to it for the first time, and some providers do not stand that once it has ended.
+#[test]
+fn who_leaves_alone_tells_all() {
+    let faults = Faults { several: true, linger: 60_000, ..Faults::none(1) };
+    let (network, conduits) = Network::with_conduits(Shape::new(16), 2, (4, 1), 64, faults);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (rank, conduit) in (0..).zip(conduits) {
+            let over = &over;
+            scope.spawn(move || {
+                let mut endpoint = Endpoint::attach(conduit, Handlers::<()>::new(), ()).expect("all attach");
+                if rank == 0 {
+                    endpoint.leave();
+                    return over.store(true, SeqCst);
+                }
+                while !over.load(SeqCst) || endpoint.status(Rank(0)) == Some(PeerStatus::Active) {
+                    endpoint.poll().expect("nobody is lost");
+                    std::thread::yield_now();
+                }
+                assert_eq!(endpoint.status(Rank(0)), Some(PeerStatus::Finished));
+                endpoint.leave();
+            });
+        }
+    });
+    assert_eq!(network.partners(0), 15);
 }
 
 /// `cargo test -p active-messages-ofi --test it -- --ignored --nocapture full_messages_of_an_empty_job`;
