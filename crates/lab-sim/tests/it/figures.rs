@@ -76,7 +76,21 @@ fn every_line_says_what_it_is() {
     for (machine, only) in [
         ("extoll", &["--only", "latency", "--only", "window"][..]),
         ("sci", &[]),
-        ("portals", &["--only", "latency", "--only", "bandwidth", "--only", "medium", "--only", "two-sided"]),
+        (
+            "portals",
+            &[
+                "--only",
+                "latency",
+                "--only",
+                "bandwidth",
+                "--only",
+                "medium",
+                "--only",
+                "two-sided",
+                "--only",
+                "two-copies",
+            ],
+        ),
         ("exanet", &["--only", "latency"]),
     ] {
         let output = figures(machine, &out, only);

@@ -3,7 +3,7 @@
 //!
 //! The paper gives plots and words, no tables. So a line here is an ordering or a bound of an axis that the model
 //! must keep to: it is consistent with the paper, not calibrated to it. What MPI took on those nodes is recalled,
-//! and only its order counts; `mpi` simulates two-sided messages instead.
+//! and only its order counts; `two_copies` simulates MPI on the interface instead, and `mpi` two-sided messages.
 
 mod bandwidth;
 mod credits;
@@ -13,6 +13,7 @@ mod mpi;
 pub mod pairs;
 mod sources;
 pub(crate) mod traffic;
+mod two_copies;
 
 use crate::figures::cli::Cli;
 use crate::figures::parts::Parts;
@@ -59,6 +60,7 @@ const PARTS: Parts<Run> = Parts(&[
     ("bandwidth", "bandwidth of puts", bandwidth::run),
     ("medium", "round trips of Medium messages", medium::run),
     ("two-sided", "puts beside two-sided messages", mpi::run),
+    ("two-copies", "beside MPI of two copies on the interface", two_copies::run),
     ("credits", "static and lent credits from 64 to 4096 nodes", credits::run),
 ]);
 
