@@ -14,9 +14,9 @@ use lab::bench::summary::{Baseline, Figure, Summary, Unit, median_and_spread};
 use crate::shm_support::am::AmTask;
 use crate::shm_support::crew::{Crew, serve_as_peer};
 use crate::shm_support::p2p::{P2pTask, Way};
-use crate::shm_support::pgas::{PgasTask, Places};
+use crate::shm_support::pgas::PgasTask;
 use crate::shm_support::placement::Probe;
-use crate::shm_support::raw::RawTask;
+use crate::shm_support::raw::{Places, RawTask};
 use crate::shm_support::world::{Task, WorldPlan};
 use library::Library;
 
@@ -111,14 +111,14 @@ fn rows() -> Vec<Row> {
             "put",
             "put of 8 bytes, done at the target, ns (less is better)",
             Unit::Nanoseconds,
-            raw("store", RawTask::Put { bytes: 8 }, 2_000_000, 1.0),
+            raw("store", RawTask::Store(WORDS), 2_000_000, 1.0),
             vec![entry(ONE_SIDED, pgas(PgasTask::Put(WORDS)), 2_000_000, 1.0)],
         ),
         row(
             "get",
             "get of 8 bytes, ns (less is better)",
             Unit::Nanoseconds,
-            raw("load", RawTask::Get { bytes: 8 }, 2_000_000, 1.0),
+            raw("load", RawTask::Load(WORDS), 2_000_000, 1.0),
             vec![entry(ONE_SIDED, pgas(PgasTask::Get(WORDS)), 2_000_000, 1.0)],
         ),
         row(
@@ -330,7 +330,7 @@ fn chart(rows: &[Row], results: &Results) -> Chart {
     });
     Chart {
         title: "Shared memory between processes of one host, beside the other libraries of the machine".into(),
-        subtitle: "One interleaved run, medians of five turns. Regenerate with: cargo bench --bench peers".into(),
+        subtitle: "One interleaved run, medians of five turns; bars beyond four times the median are cut. Regenerate with: cargo bench --bench peers".into(),
         legend: ["this project".into(), "without a library".into(), "other libraries".into()],
         panels: panels.collect(),
     }

@@ -16,6 +16,7 @@ use lab::random_access::hpcc;
 use serde::{Deserialize, Serialize};
 
 use super::mapping::LINE_BYTES;
+use super::raw::Places;
 use super::table::BATCH;
 
 /// Segment bytes beside the table, and bytes of memory that is no segment: puts and gets go round in them.
@@ -53,22 +54,6 @@ pub(crate) enum PgasTask {
     Histogram,
     /// Random elements of an array, iterations counted per rank.
     IndexGather,
-}
-
-/// Places in a segment that are used one after the other, again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Places {
-    /// Bytes from one to the next.
-    pub(crate) step: usize,
-    /// Bytes of all, at most [`SPARE`].
-    pub(crate) span: usize,
-}
-
-impl Places {
-    /// The byte where place number `index` begins.
-    fn at(self, index: u64) -> usize {
-        (index % (self.span / self.step) as u64) as usize * self.step
-    }
 }
 
 /// One rank.
@@ -138,23 +123,25 @@ impl PgasRank {
     }
 
     fn puts(&mut self, places: Places, count: u64) {
+        let (first, wrap) = (self.spare(0), places.wrap());
         for index in 0..count {
-            let to = self.spare(places.at(index));
+            let to = GlobalPtr::<u64>::new(first.rank(), first.offset() + places.at(index, wrap) as u64);
             self.endpoint.put_value(to, index).expect("the place is inside");
         }
     }
 
     fn gets(&mut self, places: Places, count: u64) {
+        let (first, wrap) = (self.spare(0), places.wrap());
         for index in 0..count {
-            let from = self.spare(places.at(index));
+            let from = GlobalPtr::<u64>::new(first.rank(), first.offset() + places.at(index, wrap) as u64);
             black_box(self.endpoint.get_value(from).expect("the place is inside"));
         }
     }
 
     fn blocks(&mut self, places: Places, count: u64) {
-        let words = places.step / 8;
+        let (words, wrap) = (places.step / 8, places.wrap());
         for index in 0..count {
-            let at = places.at(index);
+            let at = places.at(index, wrap);
             let from = &self.block[at / 8..][..words];
             self.endpoint.put_slice(self.spare(at).slice(words as u64), from).expect("the place is inside");
         }

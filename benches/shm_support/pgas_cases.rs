@@ -8,8 +8,8 @@ use lab::bench::summary::{Bar, Summary, Unit};
 use super::case::Case;
 use super::far::{BLOCK, FarTask};
 use super::mapping::LINE_BYTES;
-use super::pgas::{PgasTask, Places, SPARE};
-use super::raw::RawTask;
+use super::pgas::{PgasTask, SPARE};
+use super::raw::{Places, RawTask};
 use super::world::Task;
 
 const MIB: usize = 1 << 20;
@@ -29,10 +29,10 @@ pub(crate) fn pair() -> Vec<Case> {
     };
     vec![
         word("put of a value", PgasTask::Put(LINES))
-            .beside("store", RawTask::Put { bytes: 8 }, 1.0)
+            .beside("store", RawTask::Store(LINES), 1.0)
             .bar(Bar::AboveAtMost(2.0)),
         word("get of a value", PgasTask::Get(LINES))
-            .beside("load", RawTask::Get { bytes: 8 }, 1.0)
+            .beside("load", RawTask::Load(LINES), 1.0)
             .bar(Bar::AboveAtMost(2.0)),
         Case::new(
             "memcpy of 1 MiB in the cache",

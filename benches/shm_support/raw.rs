@@ -28,6 +28,30 @@ pub(crate) const ARENA_BYTES: usize = BULK + BULK_BYTES;
 /// Looks of a waiting loop before it begins to yield.
 const SPINS: u32 = 1 << 14;
 
+/// Places in memory that are used one after the other, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Places {
+    /// Bytes from one to the next.
+    pub(crate) step: usize,
+    /// Bytes of all: a power of two of steps.
+    pub(crate) span: usize,
+}
+
+impl Places {
+    /// What [`Places::at`] needs, so that loops divide by nothing: a division takes longer than a store.
+    pub(crate) fn wrap(self) -> u64 {
+        let count = (self.span / self.step) as u64;
+        assert!(count.is_power_of_two(), "{count} places");
+        count - 1
+    }
+
+    /// The byte where place number `index` begins.
+    #[inline(always)]
+    pub(crate) fn at(self, index: u64, wrap: u64) -> usize {
+        (index & wrap) as usize * self.step
+    }
+}
+
 /// What is measured between the first two ranks without a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum RawTask {
@@ -51,6 +75,10 @@ pub(crate) enum RawTask {
         /// Whether the receiver copies each block out.
         out: bool,
     },
+    /// Stores of a word in the mapping.
+    Store(Places),
+    /// Loads of a word of the mapping.
+    Load(Places),
     /// Copies into the mapping that nobody is told of.
     Put {
         /// Bytes of each.
@@ -128,6 +156,8 @@ impl Arena {
             RawTask::Asleep => self.ping_pong_asleep(iterations),
             RawTask::Ring(announce) => self.stream(announce, iterations),
             RawTask::Copy { bytes, span, out } => self.copy_blocks(bytes, span, out, iterations),
+            RawTask::Store(places) => self.store(places, iterations),
+            RawTask::Load(places) => self.load(places, iterations),
             RawTask::Put { bytes } => self.put(bytes, iterations),
             RawTask::Get { bytes } => self.get(bytes, iterations),
             RawTask::PutAfresh { bytes } => self.put_afresh(bytes, iterations),
@@ -284,6 +314,26 @@ impl Arena {
             }
         }
         wait(|| taken.load(Acquire) == blocks);
+        start.elapsed()
+    }
+
+    fn store(&self, places: Places, words: u64) -> Duration {
+        let (memory, wrap) = (self.memory.words(BULK, places.span / 8), places.wrap());
+        let words = if self.rank == 0 { words } else { 0 };
+        let start = Instant::now();
+        for word in 0..words {
+            memory[places.at(word, wrap) / 8].store(word, Relaxed);
+        }
+        start.elapsed()
+    }
+
+    fn load(&self, places: Places, words: u64) -> Duration {
+        let (memory, wrap) = (self.memory.words(BULK, places.span / 8), places.wrap());
+        let words = if self.rank == 0 { words } else { 0 };
+        let start = Instant::now();
+        for word in 0..words {
+            black_box(memory[places.at(word, wrap) / 8].load(Relaxed));
+        }
         start.elapsed()
     }
 

@@ -37,7 +37,8 @@ pub struct Column {
     pub kind: Kind,
 }
 
-/// One group of bars with a common scale.
+/// One group of bars with a common scale. A bar of more than [`CUT`] times the median is cut, and drawn so, or the
+/// others would be too short to compare.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// What the bars compare, with the unit and which end is better.
@@ -68,6 +69,9 @@ const MARGIN: f64 = 24.0;
 const HEAD: f64 = 92.0;
 const PANEL_HEAD: f64 = 30.0;
 const PANEL_GAP: f64 = 22.0;
+
+/// How many times the median of its panel a bar shows.
+const CUT: f64 = 4.0;
 
 impl Chart {
     /// The picture as SVG text. Panels without bars are left out.
@@ -104,11 +108,11 @@ impl Chart {
 
 fn draw_panel(svg: &mut String, panel: &Panel, left: f64, top: f64) {
     text(svg, left, top + 16.0, r#"font-size="13" font-weight="600""#, &panel.title);
-    let most = panel.columns.iter().map(|column| column.value).fold(f64::MIN_POSITIVE, f64::max);
+    let most = longest(panel);
     let room = PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH;
     for (number, column) in panel.columns.iter().enumerate() {
         let y = top + PANEL_HEAD + number as f64 * BAR_STEP;
-        let (x, length) = (left + LABEL_WIDTH, (column.value / most * room).max(1.0));
+        let (x, length) = (left + LABEL_WIDTH, (column.value.min(most) / most * room).max(1.0));
         let weight = if column.kind == Kind::Ours {
             r#"text-anchor="end" font-weight="600""#
         } else {
@@ -120,6 +124,53 @@ fn draw_panel(svg: &mut String, panel: &Panel, left: f64, top: f64) {
             r#"<rect x="{x}" y="{y}" width="{length:.1}" height="{BAR_HEIGHT}" rx="2" fill="{}"/>"#,
             column.kind.colour()
         );
+        if column.value > most {
+            let (from, to) = (x + length - 18.0, x + length - 12.0);
+            let (low, high) = (y + BAR_HEIGHT + 1.0, y - 1.0);
+            let _ = writeln!(
+                svg,
+                r##"<path d="M{from:.1} {low}L{to:.1} {high}" stroke="#ffffff" stroke-width="3"/>"##
+            );
+        }
         text(svg, x + length + 6.0, y + 12.5, "", &digits(column.value));
+    }
+}
+
+/// The value that fills a panel's room.
+fn longest(panel: &Panel) -> f64 {
+    let mut values: Vec<f64> = panel.columns.iter().map(|column| column.value).collect();
+    values.sort_by(f64::total_cmp);
+    let [Some(median), Some(most)] = [values.get(values.len() / 2), values.last()] else {
+        return f64::MIN_POSITIVE;
+    };
+    most.min(CUT * median).max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One bar that is a thousand times as long as the others leaves them their lengths, and is drawn as cut.
+    #[test]
+    fn a_bar_far_beyond_the_others_is_cut() {
+        let panel = |values: &[f64]| Panel {
+            title: String::new(),
+            columns: values
+                .iter()
+                .map(|value| Column { label: String::new(), value: *value, kind: Kind::Ours })
+                .collect(),
+        };
+        let drawn = |values: &[f64]| {
+            let mut svg = String::new();
+            draw_panel(&mut svg, &panel(values), 0.0, 0.0);
+            svg
+        };
+        assert_eq!(longest(&panel(&[1.0, 2.0, 3.0])), 3.0);
+        assert_eq!(longest(&panel(&[1.0, 2.0, 3000.0])), 8.0);
+        assert_eq!(longest(&panel(&[])), f64::MIN_POSITIVE);
+        assert_eq!(drawn(&[1.0, 2.0, 8.0]).matches("<path").count(), 0);
+        let cut = drawn(&[1.0, 2.0, 3000.0]);
+        assert_eq!(cut.matches("<path").count(), 1);
+        assert!(cut.contains(">3000<"), "{cut}");
     }
 }
