@@ -115,11 +115,19 @@ pub(crate) type FailureWords = [u32; 15];
 
 impl Call {
     /// As argument words.
+    #[inline]
     pub(crate) fn encode(self) -> CallWords {
         let root = self.root.map_or(0, |root| root + 1);
         let operator = self.operator.map_or(0, |Name(name)| u32::from(name));
         let names = u32::from(self.of.0) | operator << 15 | u32::from(self.ordered) << 30;
         [self.operation as u32, self.element, self.count as u32, (self.count >> 32) as u32, root, names]
+    }
+
+    /// As three words.
+    #[inline]
+    pub(crate) fn head(self) -> [u64; 3] {
+        let [a, b, c, d, e, g] = self.encode().map(u64::from);
+        [a | b << 32, c | d << 32, e | g << 32]
     }
 
     pub(crate) fn decode(words: CallWords) -> Option<Self> {

@@ -8,7 +8,7 @@
 use super::context::Context;
 use super::faults::disagree;
 use super::instance::{Buffers, Instance};
-use super::lines::{Lines, Offer, SMALL};
+use super::lines::{Lines, Offer, SLOTS, SMALL};
 use super::passing::{Passing, lent_in_line};
 use super::{Engine, Post};
 use crate::collectives::algorithms;
@@ -29,6 +29,7 @@ pub(crate) enum Way {
 pub(super) struct Direct {
     pub(super) sequence: u32,
     pub(super) call: Call,
+    head: [u64; 3],
     /// Its instance, until it has ended here.
     place: Option<u32>,
     published: bool,
@@ -60,17 +61,17 @@ impl Direct {
             let (first, rounds) = lines.begin_rounds(bytes(call) as usize);
             Passing::new(first, rounds)
         });
-        Self { sequence, call, place: Some(place), published: false, agreed: 0, passing }
+        Self { sequence, call, head: call.head(), place: Some(place), published: false, agreed: 0, passing }
     }
 
     /// An operation by messages of a team with lines, whose calls are compared there all the same.
     pub(super) fn compared(sequence: u32, call: Call) -> Self {
-        Self { sequence, call, place: None, published: false, agreed: 0, passing: None }
+        Self { sequence, call, head: call.head(), place: None, published: false, agreed: 0, passing: None }
     }
 
     /// An operation that the others have been told of, and that has no instance yet.
     pub(super) fn published(sequence: u32, call: Call) -> Self {
-        Self { sequence, call, place: None, published: true, agreed: 0, passing: None }
+        Self { sequence, call, head: call.head(), place: None, published: true, agreed: 0, passing: None }
     }
 
     pub(super) fn set_place(&mut self, place: u32) {
@@ -158,17 +159,27 @@ impl Direct {
         let (me, size) = (context.members.me as usize, context.members.ranks.len());
         while self.agreed < size {
             if self.agreed != me {
-                if !lines.has_come(self.agreed, self.sequence) {
-                    break;
+                match lines.has_called(self.agreed, self.sequence, self.head) {
+                    None => break,
+                    Some(true) => {}
+                    Some(false) => self.differs(self.agreed, context, lines)?,
                 }
-                self.compare_with(self.agreed, context, lines)?;
             }
             self.agreed += 1;
         }
         Ok(())
     }
 
+    #[inline]
     pub(super) fn compare_with(&self, member: usize, context: &Context, lines: &Lines) -> Result<(), Failure> {
+        if lines.has_called(member, self.sequence, self.head) == Some(true) {
+            return Ok(());
+        }
+        self.differs(member, context, lines)
+    }
+
+    #[cold]
+    fn differs(&self, member: usize, context: &Context, lines: &Lines) -> Result<(), Failure> {
         let theirs = lines.called(member, self.sequence);
         match theirs {
             Some(theirs) if theirs == self.call => Ok(()),
@@ -506,6 +517,19 @@ impl Engine {
         context.lines = Some(lines);
         if let Err(failure) = passed {
             self.fail(index, failure);
+        }
+    }
+
+    /// Wakes the others up if they may wait for what this member has changed, and tells them with which operations
+    /// it is done once they may soon need to know.
+    #[inline]
+    pub(super) fn settle_soon<P: Post>(&mut self, index: usize, post: &mut P) {
+        let context = &mut self.contexts[index];
+        if context.done().wrapping_sub(context.told) >= SLOTS / 2 {
+            return self.settle(index, post);
+        }
+        if std::mem::take(&mut context.wakes_others) {
+            context.wake_others(post);
         }
     }
 

@@ -24,7 +24,8 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
-/// Operations that a member may be ahead of another. Models look at every order of what little they do.
+/// Operations that a member may be ahead of another, of which it may know half as many late. Models look at every
+/// order of what little they do.
 pub(super) const SLOTS: u32 = if cfg!(am_loom) { 2 } else { 8 };
 
 /// Words from one line to the next: two lines, because processors fetch lines in pairs.
@@ -198,16 +199,19 @@ impl<M: Shared> Lines<M> {
         self.offer
     }
 
+    #[inline]
     fn line(&self, member: usize, line: usize) -> &[M::Word] {
         let place = &self.places[member];
         &place.memory.all_words()[place.lines + line * LINE..][..LINE]
     }
 
     /// A count of this team, as a word that no other team writes.
+    #[inline]
     fn word(&self, count: u32) -> u64 {
         !(u64::from(self.number) << 32 | u64::from(count))
     }
 
+    #[inline]
     fn set(&self, which: Count, count: u32) {
         let (line, word) = which.place();
         // Release: pairs with the Acquire in `count`.
@@ -215,6 +219,7 @@ impl<M: Shared> Lines<M> {
     }
 
     /// What a member has counted; nothing before it has come to the team.
+    #[inline]
     fn count(&self, member: usize, which: Count) -> u32 {
         let (line, word) = which.place();
         // Acquire: pairs with the Release in `set`, so that what was filled can be read, and what was read filled.
@@ -222,11 +227,13 @@ impl<M: Shared> Lines<M> {
         if (word >> 32) as u32 == self.number { word as u32 } else { 0 }
     }
 
+    #[inline]
     fn slot(&self, member: usize, sequence: u32) -> &[M::Word] {
         self.line(member, (sequence % SLOTS) as usize)
     }
 
     /// Whether all members are done with the operation that had the slot of an operation before.
+    #[inline]
     pub(super) fn has_slot(&self, sequence: u32) -> bool {
         let within = |done: u32| (sequence.wrapping_sub(done) as i32) < SLOTS as i32;
         for member in (0..self.size()).filter(|member| *member != self.me) {
@@ -243,6 +250,7 @@ impl<M: Shared> Lines<M> {
     }
 
     /// Looks at what the others are done with, and tells with what this member is, every so many operations.
+    #[inline]
     pub(super) fn refresh(&self, sequence: u32, done: u32) {
         if sequence.is_multiple_of(REFRESH) {
             self.tell_done(done);
@@ -252,15 +260,17 @@ impl<M: Shared> Lines<M> {
         }
     }
 
-    /// Tells what this member has called, and gives bytes for it, at most 32.
+    /// Tells what this member has called, and gives bytes for it, at most 32; zeros follow them.
+    #[inline]
     pub(super) fn publish(&self, sequence: u32, call: Call, bytes: &[u8]) {
         let line = self.slot(self.me, sequence);
-        let [a, b, c, d, e, g] = call.encode().map(u64::from);
-        let head = [a | b << 32, c | d << 32, e | g << 32];
-        line[1..4].iter().zip(head).for_each(|(word, value)| word.store(value, Relaxed));
-        let mut payload = [0; SMALL];
-        payload[..bytes.len()].copy_from_slice(bytes);
-        for (word, bytes) in line[4..8].iter().zip(payload.as_chunks::<8>().0) {
+        line[1..4].iter().zip(call.head()).for_each(|(word, value)| word.store(value, Relaxed));
+        // By words, as they are read: a processor hands on what it has just written only whole.
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let payload = words.iter().chain([&last]).chain(std::iter::repeat(&[0; 8]));
+        for (word, bytes) in line[4..8].iter().zip(payload) {
             word.store(u64::from_le_bytes(*bytes), Relaxed);
         }
         // Release: pairs with the Acquire in `has_come`.
@@ -274,6 +284,15 @@ impl<M: Shared> Lines<M> {
         self.slot(member, sequence)[0].load(Acquire) == self.word(sequence)
     }
 
+    /// Whether a member has come to an operation, and then whether it has called this there.
+    #[inline]
+    pub(super) fn has_called(&self, member: usize, sequence: u32, call: [u64; 3]) -> Option<bool> {
+        let line = self.slot(member, sequence);
+        // Acquire: pairs with the Release in `publish`.
+        let has_come = line[0].load(Acquire) == self.word(sequence);
+        has_come.then(|| call.iter().zip(&line[1..4]).all(|(head, word)| word.load(Relaxed) == *head))
+    }
+
     /// What a member that has come to an operation has called; nothing if that makes no sense.
     pub(super) fn called(&self, member: usize, sequence: u32) -> Option<Call> {
         let line = self.slot(member, sequence);
@@ -284,17 +303,28 @@ impl<M: Shared> Lines<M> {
         Call::decode([a, b, c, d, e, g])
     }
 
-    /// What a member that has come to an operation has given for it.
-    pub(super) fn given(&self, member: usize, sequence: u32) -> [u8; SMALL] {
+    /// What a member that has come to an operation has given for it: as many bytes as `out` has, at most 32.
+    #[inline]
+    pub(super) fn take(&self, member: usize, sequence: u32, out: &mut [u8]) {
         let line = self.slot(member, sequence);
-        let mut payload = [0; SMALL];
-        for (bytes, word) in payload.as_chunks_mut::<8>().0.iter_mut().zip(&line[4..8]) {
-            *bytes = word.load(Relaxed).to_le_bytes();
+        for (bytes, word) in out.chunks_mut(8).zip(&line[4..8]) {
+            let word = word.load(Relaxed).to_le_bytes();
+            match <&mut [u8; 8]>::try_from(&mut *bytes) {
+                Ok(whole) => *whole = word,
+                Err(_) => bytes.copy_from_slice(&word[..bytes.len()]),
+            }
         }
+    }
+
+    /// [`take`](Self::take) of all bytes.
+    pub(super) fn given(&self, member: usize, sequence: u32) -> [u8; SMALL] {
+        let mut payload = [0; SMALL];
+        self.take(member, sequence, &mut payload);
         payload
     }
 
     /// Tells that this member needs no line of an operation before this one any more.
+    #[inline]
     pub(super) fn tell_done(&self, sequence: u32) {
         self.set(Count::Done, sequence);
     }

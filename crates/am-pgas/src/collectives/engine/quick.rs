@@ -53,17 +53,22 @@ impl Engine {
         if self.tuning.check || context.failure.is_some() || waits || context.way(call, u64::MAX).is_none() {
             return Quick::No;
         }
-        let Some(lines) = context.lines.as_mut() else { return Quick::No };
+        let Some(lines) = &context.lines else { return Quick::No };
         if context.direct.iter().any(Direct::is_under_way) || !lines.has_slot(context.next) {
             return Quick::No;
         }
-        lines.publish(context.next, call, bytes);
+        // The books are done before: what they read of what was just written would wait until the line is this
+        // member's again. Under way from here on: the others may not use its slot again before this member has
+        // read
+        // theirs.
         let sequence = context.number(Some(call), false);
-        let mut direct = Direct::published(sequence, call);
-        context.wakes_others = true;
-        // Under way from here on: the others may not use its slot again before this member has read theirs.
         context.live.push_back(None);
-        self.settle(index, post);
+        let mut direct = Direct::published(sequence, call);
+        if let Some(lines) = &context.lines {
+            lines.publish(sequence, call, bytes);
+        }
+        context.wakes_others = true;
+        self.settle_soon(index, post);
         let ready = match self.look(index, &mut direct, looks, post) {
             Ok(ready) => ready,
             Err(failure) => {
@@ -84,7 +89,7 @@ impl Engine {
             self.contexts[index].direct.push_back(direct);
             self.follow(index);
         }
-        self.settle(index, post);
+        self.settle_soon(index, post);
         Quick::Over
     }
 
@@ -112,21 +117,24 @@ impl Engine {
                 post.give_way();
             }
             outcome = direct.look(context, &lines);
-            if outcome != Ok(false) {
+            if !matches!(outcome, Ok(false)) {
                 break;
             }
         }
-        // Whoever has come to this one has come to those before.
-        while outcome == Ok(true) {
-            let Some(mut first) = context.direct.pop_front() else { break };
-            match first.compare(context, &lines) {
-                Ok(()) if first.is_agreed(context.members.ranks.len()) => {}
-                Ok(()) => {
-                    context.direct.push_front(first);
-                    break;
+        if matches!(outcome, Ok(true)) && !context.direct.is_empty() {
+            // Whoever has come to this one has come to those before.
+            let (size, mut before) = (context.members.ranks.len(), std::mem::take(&mut context.direct));
+            while let Some(first) = before.front_mut() {
+                match first.compare(context, &lines) {
+                    Ok(()) if first.is_agreed(size) => drop(before.pop_front()),
+                    Ok(()) => break,
+                    Err(failure) => {
+                        outcome = Err(failure);
+                        break;
+                    }
                 }
-                Err(failure) => outcome = Err(failure),
             }
+            context.direct = before;
         }
         context.lines = Some(lines);
         outcome
@@ -140,16 +148,18 @@ impl Engine {
         let (me, root) = (context.members.me as usize, call.root.unwrap_or(0) as usize);
         match call.operation {
             Operation::Broadcast if me != root => {
-                bytes.copy_from_slice(&lines.given(root, sequence)[..bytes.len()]);
+                lines.take(root, sequence, bytes);
             }
             Operation::Reduce if me != root => {}
             Operation::Barrier | Operation::Allreduce | Operation::Reduce => {
                 let fold = fold.expect("an operation that combines has an operator");
-                let mut sum: [u8; SMALL] = lines.given(0, sequence);
+                let mut given = [0; SMALL];
+                let given = &mut given[..bytes.len()];
+                lines.take(0, sequence, bytes);
                 for member in 1..context.members.ranks.len() {
-                    fold(&mut sum[..bytes.len()], &lines.given(member, sequence)[..bytes.len()], Side::Right);
+                    lines.take(member, sequence, given);
+                    fold(bytes, given, Side::Right);
                 }
-                bytes.copy_from_slice(&sum[..bytes.len()]);
             }
             _ => {}
         }
