@@ -58,9 +58,8 @@ impl Engine {
             return Quick::No;
         }
         // The books are done before: what they read of what was just written would wait until the line is this
-        // member's again. Under way from here on: the others may not use its slot again before this member has
-        // read
-        // theirs.
+        // member's again. It is under way from here on: the others may not use its slot again before this member
+        // has read theirs.
         let sequence = context.number(Some(call), false);
         context.live.push_back(None);
         let mut direct = Direct::published(sequence, call);
