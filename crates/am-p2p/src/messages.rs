@@ -159,7 +159,7 @@ impl Communicator {
 
     /// Says how long messages that may be read come, if it has not been said yet.
     #[inline]
-    fn choose_copies<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) {
+    pub(crate) fn choose_copies<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) {
         if endpoint.layer_unscheduled::<Messages>().machine.wants_copies() {
             // Ranks that share processors would wait for each other's turns at two copies.
             let spins = endpoint.transport().spins();

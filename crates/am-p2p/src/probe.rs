@@ -54,6 +54,9 @@ impl Message {
         let source = self.communicator.member(self.status.source, self.status.tag)?.0;
         let selector = Selector { context: self.communicator.shared.context, source, tag };
         let aside = self.key.take().expect("a message is received once");
+        if endpoint.layer_unscheduled::<Messages>().machine.is_long(self.status.bytes) {
+            Communicator::choose_copies(endpoint);
+        }
         let machine = &mut endpoint.layer_mut::<Messages>().machine;
         match machine.receive_aside(aside, kind.number(), capacity, own) {
             Some(key) => Ok((key, selector)),

@@ -538,6 +538,22 @@ fn calls_that_do_not_block_learn_of_losses() {
     });
 }
 
+/// How long messages come is said for those that a probe has set aside, too.
+#[test]
+fn long_messages_that_were_probed_come_as_others_do() {
+    run(2, LoopbackConfig::default(), MessageConfig::new(), &|endpoint, world| {
+        let sent = values(30_000, 5);
+        if world.rank() == 0 {
+            world.send(endpoint, 1, 0, &sent).unwrap();
+        } else {
+            let message = world.matched_probe(endpoint, 0, 0).unwrap();
+            assert!(endpoint.layer::<Messages>().machine.wants_copies());
+            assert_eq!(message.receive_vec::<_, _, u32>(endpoint).unwrap().0, sent);
+            assert!(!endpoint.layer::<Messages>().machine.wants_copies());
+        }
+    });
+}
+
 #[test]
 fn exhausted_memory_is_named() {
     // Room for four messages.

@@ -195,7 +195,8 @@ impl Machine {
             // It goes there at once if its sender writes it.
             return self.cannot_read(key, false);
         }
-        let (from, len) = (receive.from, usize::try_from(receive.len).ok());
+        let (from, whole) = (receive.from, receive.len);
+        let len = usize::try_from(whole).ok();
         let transfer = receive.transfer();
         let (Some((_, lent)), at, make) = (transfer.lent, transfer.arrived, transfer.make) else { return };
         let made = |len| make.and_then(|make| make(len)).or_else(|| place_of::<u8>(len));
@@ -206,8 +207,10 @@ impl Machine {
         let bytes: &mut [u8] = place.bytes_mut();
         let part = at as usize..bytes.len().min(at as usize + PIECE);
         let (end, over) = (part.end, part.end == bytes.len());
+        let since = self.reading_begins().filter(|_| !lent.is_segment());
         match wire.read_lent(from, &lent, at, &mut bytes[part]) {
             Ok(()) => {
+                self.note_reading(since, whole, end as u64 - at);
                 let transfer = self.receive_mut(key).transfer();
                 (transfer.place, transfer.arrived) = (Some(place), end as u64);
                 if over {

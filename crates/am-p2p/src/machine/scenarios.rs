@@ -466,3 +466,25 @@ fn memory_is_withheld_while_somebody_may_write_there() {
         assert_eq!(free, expected, "asked {asked}, answered {answered}");
     }
 }
+
+/// Messages that are read while no call waits for them are timed like others.
+#[test]
+fn what_is_read_meanwhile_is_timed() {
+    let mut play = Play::pair(1 << 20).near();
+    play.machines[1].note_copies(Copies::timed(100));
+    for tag in 0..9 {
+        play.send_one(tag, 2000);
+        play.settle();
+        let receive = play.post_one(tag, 2000);
+        play.settle();
+        let reader = &mut play.machines[1];
+        let taken = reader.take_received(receive).expect("it has come");
+        assert_eq!(taken.place.is_some(), !taken.timed);
+        if taken.timed {
+            reader.note_written(Some(taken.info.len));
+        }
+        taken.staged.into_iter().for_each(|block| reader.release(block));
+    }
+    let times = play.machines[1].times(2000);
+    assert!(times.iter().all(Option::is_some), "{times:?}");
+}

@@ -128,32 +128,37 @@ pub(crate) struct Ways {
     /// What reading may take, in percent of the other way.
     most: u32,
     classes: [Class; 3],
-    /// Messages that are being written and timed; since when, and those of them that are over, with their bytes.
+    /// Messages that are being written and timed; since when, the bytes of those that are over, and in which
+    /// classes there were such.
     under_way: u32,
     since: Option<Instant>,
-    over: u64,
     bytes: u64,
+    over: [bool; 3],
 }
 
 impl Ways {
-    fn class(&mut self, len: u64) -> &mut Class {
-        &mut self.classes[match len {
+    fn index(len: u64) -> usize {
+        match len {
             0..0x2_0000 => 0,
             0x2_0000..0x8_0000 => 1,
             _ => 2,
-        }]
+        }
     }
 
-    fn note(&mut self, way: Way, len: u64, bytes: u64, took: Duration) {
-        let time = (took.as_nanos() << 20) / u128::from(bytes.max(1));
+    fn class(&mut self, len: u64) -> &mut Class {
+        &mut self.classes[Self::index(len)]
+    }
+
+    /// So many bytes of a message of a length have been read.
+    fn note_read(&mut self, len: u64, bytes: u64, took: Duration) {
         let most = self.most;
-        self.class(len).note(way, time.try_into().unwrap_or(u64::MAX), most);
+        self.class(len).note(Way::Read, per_mib(bytes, took), most);
     }
 
     /// A message is to be written.
     fn begin(&mut self, now: Instant) {
         if self.under_way == 0 {
-            (self.since, self.over, self.bytes) = (Some(now), 0, 0);
+            (self.since, self.over, self.bytes) = (Some(now), [false; 3], 0);
         }
         self.under_way += 1;
     }
@@ -161,15 +166,24 @@ impl Ways {
     /// A message has been written and copied out.
     fn end(&mut self, len: u64, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
-        (self.over, self.bytes) = (self.over + 1, self.bytes + len);
+        (self.over[Self::index(len)], self.bytes) = (true, self.bytes + len);
         if self.under_way > 0 && self.bytes < STRETCH {
             return;
         }
         if let Some(since) = self.since.replace(now) {
-            self.note(Way::Written, self.bytes / self.over, self.bytes, now - since);
+            // Those that overlap have taken as long for each byte, however long they were.
+            let (time, most) = (per_mib(self.bytes, now - since), self.most);
+            let classes = self.classes.iter_mut().zip(self.over).filter(|(_, over)| *over);
+            classes.for_each(|(class, _)| class.note(Way::Written, time, most));
         }
-        (self.over, self.bytes) = (0, 0);
+        (self.over, self.bytes) = ([false; 3], 0);
     }
+}
+
+/// The nanoseconds for a MiB, of what was taken for some bytes.
+fn per_mib(bytes: u64, took: Duration) -> u64 {
+    let time = (took.as_nanos() << 20) / u128::from(bytes.max(1));
+    time.try_into().unwrap_or(u64::MAX)
 }
 
 impl Machine {
@@ -207,8 +221,15 @@ impl Machine {
     /// So many bytes of a message of a length have been read since then.
     pub(crate) fn note_reading(&mut self, since: Option<Instant>, len: u64, bytes: u64) {
         if let (Some(since), Some(Copies::Timed(ways))) = (since, &mut self.copies) {
-            ways.note(Way::Read, len, bytes, since.elapsed());
+            ways.note_read(len, bytes, since.elapsed());
         }
+    }
+
+    /// The shortest time of each way for messages of a length.
+    #[cfg(test)]
+    pub(super) fn times(&mut self, len: u64) -> [Option<u64>; 2] {
+        let Some(Copies::Timed(ways)) = &mut self.copies else { return [None; 2] };
+        [Way::Written, Way::Read].map(|way| ways.class(len).time(way))
     }
 
     /// A message whose writing is timed has been copied out; `None` if it will not be.
@@ -234,7 +255,7 @@ mod tests {
             match ways.class(len).choose() {
                 Way::Read => {
                     read += 1;
-                    ways.note(Way::Read, len, len, takes(true));
+                    ways.note_read(len, len, takes(true));
                 }
                 Way::Written => {
                     ways.begin(now);
@@ -296,6 +317,34 @@ mod tests {
         ways.begin(start);
         ways.end(1 << 18, start + Duration::from_secs(1));
         assert_eq!(ways.class(1 << 18).time(Way::Written), Some(FAST.as_nanos() as u64));
+    }
+
+    /// Short messages that are written only together with longer ones are timed, too.
+    #[test]
+    fn lengths_that_overlap_are_all_timed() {
+        const SHORT: u64 = 1 << 16;
+        const LONG: u64 = 1 << 20;
+        let mut ways = Ways { most: 100, ..Ways::default() };
+        read_of(&mut ways, LONG, 100, |read| if read { SLOW * 10 } else { SLOW });
+        let (mut now, mut read) = (Instant::now(), 0);
+        for _ in 0..400 {
+            let short = ways.class(SHORT).choose();
+            assert_eq!(ways.class(LONG).choose(), Way::Written);
+            ways.begin(now);
+            match short {
+                Way::Written => {
+                    ways.begin(now);
+                    ways.end(SHORT, now + SLOW);
+                }
+                Way::Read => {
+                    read += 1;
+                    ways.note_read(SHORT, SHORT, FAST / 10);
+                }
+            }
+            now += SLOW * 2;
+            ways.end(LONG, now);
+        }
+        assert!(read > 380, "{read}");
     }
 
     #[test]
