@@ -332,6 +332,8 @@ impl Communicator {
         selector: Selector,
         bytes: AskedBytes,
     ) -> Option<MessageError> {
+        // A message that was let go may be what its sender waits for.
+        layer::note_dropped(endpoint);
         if selector.source == ANY {
             return self
                 .no_sender_left(endpoint, selector, bytes)

@@ -567,6 +567,13 @@ fn check_finished<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T
     left
 }
 
+/// Lets requests go on alone whose handles were dropped, before a look at what they hold.
+pub(crate) fn note_dropped<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>) {
+    if endpoint.layer_unscheduled::<Messages>().dropped.any() {
+        endpoint.layer_mut::<Messages>().process_dropped();
+    }
+}
+
 /// Whom a wait is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited<'a> {
