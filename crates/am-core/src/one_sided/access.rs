@@ -2,7 +2,7 @@
 
 use super::atomic::{Atomic, AtomicOp, AtomicValue, Number};
 use super::operation::{Operation, Output, Owner};
-use super::{Failures, OneSided, OneSidedError, PIECE};
+use super::{OneSided, OneSidedError, PIECE};
 use crate::address::{Address, Rank};
 use crate::endpoint::Endpoint;
 use crate::error::SendError;
@@ -81,7 +81,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         sent
     }
 
-    /// What a started operation is to its caller; on an error of sending it has ended.
+    /// What a started operation is to its caller; after an error of sending, what was sent before goes on alone.
     pub(super) fn started<R>(
         &mut self,
         id: u64,
@@ -93,7 +93,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             Ok(()) if owner == Owner::Handle => Ok(Operation::pending(id, &operations.dropped)),
             Ok(()) => Ok(Operation::done(0, Vec::new())),
             Err(error) => {
-                operations.end(id);
+                operations.break_off(id);
                 Err(error.into())
             }
         }
@@ -285,17 +285,20 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         out: &mut [u8],
     ) -> Result<(), OneSidedError> {
         if let Err(error) = sent {
-            self.layer_unscheduled::<OneSided>().operations.end(id);
+            self.layer_unscheduled::<OneSided>().operations.break_off(id);
             return Err(error.into());
         }
         let waited = self.wait_pending(id);
         let operations = &mut self.layer_unscheduled::<OneSided>().operations;
-        if waited.as_ref().is_ok_and(Failures::is_empty) {
-            operations.end_into(id, out);
-            return Ok(());
-        }
         // What it brings later is let go.
-        operations.end(id);
+        match &waited {
+            Ok(failed) if failed.is_empty() => {
+                operations.end_into(id, out);
+                return Ok(());
+            }
+            Ok(_) => drop(operations.end(id)),
+            Err(_) => operations.abandon(id),
+        }
         self.fail(waited?)
     }
 

@@ -13,9 +13,10 @@
 //! | [`put_nb`](Endpoint::put_nb), [`get_nb`](Endpoint::get_nb), [`atomic_nb`](Endpoint::atomic_nb) | it is under way; an [`Operation`] is waited for or tested |
 //! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these outside access regions |
 //!
-//! An operation whose handle is dropped, as a blocking form's is when its wait fails, goes on by itself, and
-//! [`quiet`](Endpoint::quiet) waits for it, too. When that returns, no operation is under way but those whose
-//! handles are held, even after a loss. [`drain`](Endpoint::drain) tells less: all operations are done at their
+//! An operation whose handle is dropped, as a blocking form's is when its wait fails, goes on by itself, and so
+//! does what an operation had sent when it could not send the rest. [`quiet`](Endpoint::quiet) waits for both, too:
+//! when that returns, no operation is under way but those whose handles are held, even after a loss.
+//! [`drain`](Endpoint::drain) tells less: all operations are done at their
 //! targets, and their answers may still have to be served here.
 //!
 //! Between [`begin_region`](Endpoint::begin_region) and [`end_region`](Endpoint::end_region), which yields one

@@ -435,14 +435,37 @@ impl Operations {
     /// Lets those operations go on alone whose handles were dropped.
     fn take_note(&mut self) {
         while let Some(id) = self.dropped.pop() {
-            let Some(slot) = self.slot(id) else { continue };
-            slot.owner = Owner::Nobody;
-            let done = slot.missing == 0;
-            self.let_go += 1;
-            if done {
-                self.end(id);
-            }
+            self.abandon(id);
         }
+    }
+
+    /// Lets an operation go on alone: nobody is told how it fares.
+    pub(super) fn abandon(&mut self, id: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        if slot.missing == 0 {
+            self.end(id);
+            return;
+        }
+        match std::mem::replace(&mut slot.owner, Owner::Nobody) {
+            Owner::Quiet => self.quiet -= 1,
+            Owner::Region(region) => self.leave_region(region),
+            Owner::Nobody => self.let_go -= 1,
+            Owner::Handle => {}
+        }
+        self.let_go += 1;
+    }
+
+    /// The last message of an operation was not sent. Those before it go on alone.
+    pub(super) fn break_off(&mut self, id: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        slot.missing = slot.missing.saturating_sub(1);
+        self.abandon(id);
+    }
+
+    /// Whether operations go on alone.
+    pub(super) fn has_let_go(&mut self) -> bool {
+        self.take_note();
+        self.let_go != 0
     }
 
     /// Whether an operation is done.

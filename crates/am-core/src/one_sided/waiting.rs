@@ -248,7 +248,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             steps = steps.wrapping_add(1);
             if steps == 1 || steps.is_multiple_of(LOOKS) || endpoint.losses() != losses {
                 losses = endpoint.losses();
-                endpoint.let_stranded_go()?;
+                endpoint.let_stranded_go(|endpoint| Ok::<_, WaitError>(endpoint.poll_until_empty()?))?;
             }
             let operations = &mut endpoint.layer_unscheduled::<OneSided>().operations;
             Ok(operations.is_quiet().then(|| operations.take_failed()))
@@ -256,8 +256,32 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.fail(failed?)
     }
 
-    /// Ends the operations that no handle waits for and whose targets are gone.
-    fn let_stranded_go(&mut self) -> Result<(), WaitError> {
+    /// Waits until the operations are done, or their targets gone, that neither a handle nor [`Endpoint::quiet`]
+    /// tells of: those whose handles were dropped, and what an operation had sent before it failed. The loss of no
+    /// other rank ends it, acknowledged or not. Losses, and errors of handlers and layers, are told by the next
+    /// poll or wait.
+    ///
+    /// # Errors
+    /// The endpoint's time-out ran out.
+    pub fn settle_dropped(&mut self) -> Result<(), WaitError> {
+        let (mut steps, mut losses) = (0u32, self.losses());
+        self.wait_through(|endpoint| {
+            steps = steps.wrapping_add(1);
+            let has = |endpoint: &mut Self| endpoint.layer_unscheduled::<OneSided>().operations.has_let_go();
+            if has(endpoint) && (steps == 1 || steps.is_multiple_of(LOOKS) || endpoint.losses() != losses) {
+                losses = endpoint.losses();
+                endpoint.let_stranded_go(|endpoint| {
+                    endpoint.look_for_last_words();
+                    Ok::<_, WaitError>(())
+                })?;
+            }
+            let more = has(endpoint);
+            Ok(if more { ControlFlow::Continue(WaitReason::Message) } else { ControlFlow::Break(()) })
+        })
+    }
+
+    /// Ends the operations that no handle waits for and whose targets are gone; `serve` serves what these sent.
+    fn let_stranded_go<E>(&mut self, serve: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         let shape = self.shape();
         let everyone = (0..shape.peers()).map(|peer| shape.address(Peer(peer)));
         let gone: Vec<Address> = everyone.filter(|peer| self.status(*peer) != Some(PeerStatus::Active)).collect();
@@ -265,7 +289,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             return Ok(());
         }
         // What the targets sent before they went has arrived.
-        self.poll_until_empty()?;
+        serve(self)?;
         let operations = &mut self.layer_unscheduled::<OneSided>().operations;
         while let Some(id) = operations.stranded(|target| gone.contains(&target)) {
             operations.strand(id);

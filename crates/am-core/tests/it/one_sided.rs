@@ -155,6 +155,65 @@ fn operations_settle_after_the_loss_of_others() {
     });
 }
 
+/// Rank 1 is lost while a part of an operation on rank 2 waits for room: the parts before go on, and `quiet` waits
+/// for them.
+#[test]
+fn parts_of_what_could_not_be_sent_are_waited_for() {
+    type Start = fn(&mut Ranks) -> Result<(), OneSidedError>;
+    let starts: [Start; 7] = [
+        |endpoint| endpoint.put_nb(Rank(2), 0, &[7; 1000]).map(drop),
+        |endpoint| endpoint.put_nbi(Rank(2), 0, &[7; 1000]),
+        |endpoint| endpoint.get_nb(Rank(2), 0, 1000).map(drop),
+        |endpoint| endpoint.get(Rank(2), 0, &mut [0; 1000]),
+        |endpoint| endpoint.get_nbi(Rank(2), 0, 1000, 0),
+        |endpoint| endpoint.put_runs(Rank(2), &Runs::List(&[(0, 1000)]), &[7; 1000]),
+        |endpoint| {
+            endpoint.begin_region()?;
+            let put = endpoint.put_nbi(Rank(2), 0, &[7; 1000]);
+            endpoint.end_region().map(drop)?;
+            put
+        },
+    ];
+    for (form, start) in starts.into_iter().enumerate() {
+        let config = CONFIG.requests(4).medium(100).long(100);
+        let mut ranks = network(3, config).into_iter();
+        let [zero, one, two] = std::array::from_fn(|_| ranks.next().unwrap());
+        let (serve, told_to_serve) = mpsc::channel::<()>();
+        let attached = &Barrier::new(3);
+        thread::scope(move |scope| {
+            // Dropped with this closure if it fails, so that rank 2 ends.
+            let serve = serve;
+            scope.spawn(move || {
+                let endpoint = attach(one);
+                attached.wait();
+                drop(endpoint);
+            });
+            scope.spawn(move || {
+                let mut endpoint = attach(two);
+                attached.wait();
+                told_to_serve.recv().unwrap_err();
+                while endpoint.status(Rank(0)) == Some(am_core::PeerStatus::Active) {
+                    // The losses of both are told by one of these.
+                    let _ = endpoint.poll();
+                    thread::yield_now();
+                }
+            });
+            let mut endpoint = attach(zero);
+            attached.wait();
+            assert_eq!(start(&mut endpoint).unwrap_err().lost_rank(), Some(Rank(1)), "form {form}");
+            endpoint.acknowledge_loss(Rank(1));
+            endpoint.set_timeout(am_core::Span::from_millis(1));
+            let quiet = endpoint.quiet();
+            let timed_out = matches!(&quiet, Err(OneSidedError::Wait(am_core::WaitError::TimedOut(_))));
+            assert!(timed_out, "form {form}: {quiet:?}");
+            endpoint.set_timeout(None);
+            drop(serve);
+            assert_eq!(endpoint.quiet(), Ok(()), "form {form}: its error was told");
+            assert_eq!(endpoint.layer::<OneSided>().under_way(), 0);
+        });
+    }
+}
+
 #[test]
 fn one_error_tells_of_all_targets() {
     for region in [false, true] {

@@ -10,6 +10,7 @@ use am_core::{Endpoint, Handlers, PeerStatus, Rank, Span};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 const RANKS: u32 = 5;
 const VICTIM: Rank = Rank(2);
@@ -94,5 +95,63 @@ fn nothing_stays_under_way_after_a_loss() {
                 }
             });
         }
+    }
+}
+
+/// A call fails for another rank's loss while its messages wait for room: those before are not left under way.
+#[test]
+fn nothing_stays_under_way_that_waited_for_room() {
+    for serves in [true, false] {
+        let config = LoopbackConfig::default().direct(false).medium(100).requests(4);
+        let (ready, lost) = (Barrier::new(3), Barrier::new(2));
+        thread::scope(|scope| {
+            for transport in network(3, config) {
+                let (ready, lost) = (&ready, &lost);
+                scope.spawn(move || {
+                    let mut handlers = Handlers::new();
+                    let pgas = Pgas::register(&mut handlers).unwrap();
+                    let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
+                    let distribution = Distribution::new([ELEMENTS], [Layout::Block], [3]).unwrap();
+                    let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
+                    endpoint.barrier().unwrap();
+                    ready.wait();
+                    if endpoint.rank() == Rank(1) {
+                        return;
+                    }
+                    while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
+                        thread::yield_now();
+                    }
+                    lost.wait();
+                    if endpoint.rank() == Rank(2) {
+                        // The messages are there before they are served.
+                        thread::sleep(Duration::from_millis(20));
+                        while serves && endpoint.status(Rank(0)) == Some(PeerStatus::Active) {
+                            let _ = endpoint.poll();
+                            thread::yield_now();
+                        }
+                        lost.wait();
+                        return;
+                    }
+                    endpoint.set_timeout(if serves { Span::from_secs(60) } else { Span::from_millis(50) });
+                    let theirs: Vec<u64> = (ELEMENTS / 3 * 2..ELEMENTS).collect();
+                    let mut out = vec![0; theirs.len()];
+                    let ended = [false, true].map(|load| {
+                        let called = if load {
+                            array.batch_load(&mut endpoint, &theirs, &mut out)
+                        } else {
+                            array.batch_store(&mut endpoint, &theirs, &theirs)
+                        };
+                        (called, endpoint.layer::<OneSided>().under_way())
+                    });
+                    drop(endpoint);
+                    lost.wait();
+                    for (called, under_way) in ended {
+                        assert_eq!(called.unwrap_err().lost_rank(), Some(Rank(1)));
+                        // Who does not serve is waited for until the time-out.
+                        assert_eq!(under_way == 0, serves);
+                    }
+                });
+            }
+        });
     }
 }

@@ -4,7 +4,8 @@ use am_core::one_sided::{OneSided, OneSidedError, Operation, Output, Unfinished}
 use am_core::{Endpoint, HasLayer, SendError, Transport, WaitError};
 
 /// Waits for operations and hands `sink` what each brings, with what is known of it. After an error, of a wait or
-/// `before`, those that are left are waited for all the same, whoever else is lost.
+/// `before`, those that are left are waited for all the same, whoever else is lost, and what one had sent that
+/// could not be sent in full.
 ///
 /// # Errors
 /// The first error. After the endpoint's time-out nothing is waited for any more.
@@ -14,7 +15,7 @@ pub(super) fn finish<T: Transport, S: HasLayer<OneSided>, R: Output, K>(
     before: Result<(), OneSidedError>,
     mut sink: impl FnMut(&Endpoint<T, S>, R, K),
 ) -> Result<(), OneSidedError> {
-    let mut outcome = before;
+    let (mut outcome, mut late) = (before, false);
     for (mut operation, known) in operations {
         if outcome.is_ok() {
             match endpoint.wait(operation) {
@@ -27,15 +28,23 @@ pub(super) fn finish<T: Transport, S: HasLayer<OneSided>, R: Output, K>(
                 }
             }
         }
-        if outcome.as_ref().is_err_and(timed_out) {
+        late |= outcome.as_ref().is_err_and(timed_out);
+        if late {
             break;
         }
         match endpoint.settle(operation) {
             Ok(brought) => sink(endpoint, brought, known),
-            Err(unfinished) if timed_out(&unfinished.error) => break,
+            Err(unfinished) if timed_out(&unfinished.error) => {
+                late = true;
+                break;
+            }
             // It is over: its target is gone.
             Err(_) => {}
         }
+    }
+    if outcome.as_ref().is_err_and(|error| !late && !timed_out(error)) {
+        // After a time-out it is not waited for any more.
+        let _ = endpoint.settle_dropped();
     }
     outcome
 }
