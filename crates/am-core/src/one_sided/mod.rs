@@ -14,7 +14,7 @@
 //! | [`put_nbi`](Endpoint::put_nbi), [`get_nbi`](Endpoint::get_nbi), [`atomic_nbi`](Endpoint::atomic_nbi) | it is under way; [`quiet`](Endpoint::quiet) waits for all of these outside access regions |
 //!
 //! An operation whose handle is dropped, as a blocking form's is when its wait fails, goes on by itself, and so
-//! does what an operation had sent when it could not send the rest. [`quiet`](Endpoint::quiet) waits for both, too:
+//! does what an operation had sent when it could not send the rest. [`quiet`](Endpoint::quiet) waits for both:
 //! when that returns, no operation is under way but those whose handles are held, even after a loss.
 //! [`drain`](Endpoint::drain) tells less: all operations are done at their
 //! targets, and their answers may still have to be served here.
