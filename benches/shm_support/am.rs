@@ -46,10 +46,12 @@ pub(crate) enum AmTask {
         /// Whether the handler reads the payload.
         read: bool,
     },
-    /// One-way Longs, all over the peer's segment.
+    /// One-way Longs.
     LongFlood {
         /// Bytes of payload.
         bytes: usize,
+        /// Bytes at the start of the peer's segment that they go to, one after the other.
+        span: usize,
     },
     /// Copies into the peer's segment.
     Put {
@@ -261,7 +263,9 @@ impl AmRank {
                 });
             }
             AmTask::LongTrip { bytes } => trips(endpoint, iterations, |endpoint, trip| {
-                endpoint.request_long(to, echo, (), &payload[..bytes], place(trip, bytes)).expect(sent);
+                endpoint
+                    .request_long(to, echo, (), &payload[..bytes], place(trip, bytes, SEGMENT_BYTES))
+                    .expect(sent);
             }),
             AmTask::ShortFlood => flood(endpoint, to, echo, iterations, |endpoint, message| {
                 endpoint.request(to, count_word, message).expect(sent);
@@ -272,19 +276,23 @@ impl AmRank {
                     endpoint.request_medium(to, handler, (), payload).expect(sent);
                 });
             }
-            AmTask::LongFlood { bytes } => flood(endpoint, to, echo, iterations, |endpoint, message| {
-                endpoint.request_long(to, count, (), &payload[..bytes], place(message, bytes)).expect(sent);
+            AmTask::LongFlood { bytes, span } => flood(endpoint, to, echo, iterations, |endpoint, message| {
+                endpoint.request_long(to, count, (), &payload[..bytes], place(message, bytes, span)).expect(sent);
             }),
             AmTask::Put { bytes } => {
                 let segment = endpoint.remote_segment(to).expect("shared memory reaches every segment");
                 for message in 0..iterations {
-                    segment.write(place(message, bytes), &payload[..bytes]).expect("the range is inside");
+                    segment
+                        .write(place(message, bytes, SEGMENT_BYTES), &payload[..bytes])
+                        .expect("the range is inside");
                 }
             }
             AmTask::Get { bytes } => {
                 let segment = endpoint.remote_segment(to).expect("shared memory reaches every segment");
                 for message in 0..iterations {
-                    segment.read(place(message, bytes), &mut payload[..bytes]).expect("the range is inside");
+                    segment
+                        .read(place(message, bytes, SEGMENT_BYTES), &mut payload[..bytes])
+                        .expect("the range is inside");
                     black_box(&payload);
                 }
             }
@@ -337,9 +345,9 @@ fn flood(
     endpoint.wait_until(|state| state.replies == 1).expect("the partner replies");
 }
 
-/// Where the payload of a message lies in the segment: the whole of it in turn.
-fn place(message: u64, bytes: usize) -> u64 {
-    let places = (SEGMENT_BYTES / bytes) as u64;
+/// Where the payload of a message lies in a part of the segment, which is used again and again.
+fn place(message: u64, bytes: usize, span: usize) -> u64 {
+    let places = (span / bytes) as u64;
     message % places * bytes as u64
 }
 

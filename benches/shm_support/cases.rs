@@ -101,7 +101,11 @@ pub(crate) fn streams() -> Vec<Case> {
     }
     for (bytes, bar) in [(8 << 10, None), (64 << 10, None), (1 << 20, Some(Bar::RatioAtLeast(0.9)))] {
         let copy = RawTask::Copy { bytes, span: SEGMENT_SPAN, out: false };
-        let case = bandwidth(format!("long {} flood", size(bytes)), AmTask::LongFlood { bytes }, bytes);
+        let case = bandwidth(
+            format!("long {} flood", size(bytes)),
+            AmTask::LongFlood { bytes, span: SEGMENT_SPAN },
+            bytes,
+        );
         cases.push(Case { bar, ..case.beside(COPY_SEGMENT, copy, bytes as f64) });
     }
     for bytes in [8, 1 << 10, 64 << 10, 1 << 20] {

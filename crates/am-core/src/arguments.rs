@@ -140,7 +140,7 @@ impl Writer<'_> {
     ///
     /// # Panics
     /// Beyond sixteen words, which [`Arguments::WORDS`] rules out at compile time for a truthful implementation.
-    #[inline]
+    #[inline(always)]
     pub fn put_u32(&mut self, value: u32) {
         let at = self.words.len();
         assert!(at < MAX_WORDS, "an Arguments implementation stored more words than it declared");
@@ -152,7 +152,7 @@ impl Writer<'_> {
     ///
     /// # Panics
     /// Beyond sixteen words, as [`Writer::put_u32`].
-    #[inline]
+    #[inline(always)]
     pub fn put_u64(&mut self, value: u64) {
         let at = self.words.len();
         if at.is_multiple_of(2) {
@@ -175,7 +175,7 @@ pub struct Reader<'a> {
 
 impl Reader<'_> {
     /// The next word.
-    #[inline]
+    #[inline(always)]
     pub fn take_u32(&mut self) -> u32 {
         let value = self.words.word(self.at).unwrap_or(0);
         self.at += 1;
@@ -183,7 +183,7 @@ impl Reader<'_> {
     }
 
     /// The next two words, low half first.
-    #[inline]
+    #[inline(always)]
     pub fn take_u64(&mut self) -> u64 {
         if self.at.is_multiple_of(2) && self.at < MAX_WORDS {
             let value = self.words.pairs[self.at / 2];
@@ -229,7 +229,7 @@ pub trait Arguments: Sized {
 }
 
 /// The words of a value.
-#[inline]
+#[inline(always)]
 pub fn encode<A: Arguments>(value: &A) -> Words {
     const { assert!(A::WORDS <= MAX_WORDS, "arguments of more than sixteen 32-bit words: send the rest as payload") };
     let mut words = Words::EMPTY;
@@ -238,7 +238,7 @@ pub fn encode<A: Arguments>(value: &A) -> Words {
 }
 
 /// The value that words stand for, or `None` if their number does not fit the type.
-#[inline]
+#[inline(always)]
 pub fn decode<A: Arguments>(words: &Words) -> Option<A> {
     if A::EXACT && words.len() != A::WORDS {
         return None;
@@ -250,11 +250,11 @@ macro_rules! number {
     ($($type:ty, $words:expr, $put:ident, $take:ident, $to:expr, $from:expr;)*) => {$(
         impl Arguments for $type {
             const WORDS: usize = $words;
-            #[inline]
+            #[inline(always)]
             fn store(&self, writer: &mut Writer<'_>) {
                 writer.$put($to(*self));
             }
-            #[inline]
+            #[inline(always)]
             fn load(reader: &mut Reader<'_>) -> Self {
                 $from(reader.$take())
             }
@@ -277,9 +277,9 @@ number! {
 
 impl Arguments for () {
     const WORDS: usize = 0;
-    #[inline]
+    #[inline(always)]
     fn store(&self, _: &mut Writer<'_>) {}
-    #[inline]
+    #[inline(always)]
     fn load(_: &mut Reader<'_>) -> Self {}
     fn signature() -> String {
         "()".into()
@@ -288,11 +288,11 @@ impl Arguments for () {
 
 impl<const N: usize> Arguments for [u32; N] {
     const WORDS: usize = N;
-    #[inline]
+    #[inline(always)]
     fn store(&self, writer: &mut Writer<'_>) {
         self.iter().for_each(|word| writer.put_u32(*word));
     }
-    #[inline]
+    #[inline(always)]
     fn load(reader: &mut Reader<'_>) -> Self {
         std::array::from_fn(|_| reader.take_u32())
     }
@@ -304,11 +304,11 @@ impl<const N: usize> Arguments for [u32; N] {
 impl Arguments for Words {
     const WORDS: usize = MAX_WORDS;
     const EXACT: bool = false;
-    #[inline]
+    #[inline(always)]
     fn store(&self, writer: &mut Writer<'_>) {
         *writer.words = *self;
     }
-    #[inline]
+    #[inline(always)]
     fn load(reader: &mut Reader<'_>) -> Self {
         let all = *reader.words;
         reader.at = all.len();
@@ -326,11 +326,11 @@ macro_rules! tuple {
                 assert!($($name::EXACT)&&+, "a dynamic number of words cannot be part of a tuple");
                 0 $(+ $name::WORDS)+
             };
-            #[inline]
+            #[inline(always)]
             fn store(&self, writer: &mut Writer<'_>) {
                 $(self.$index.store(writer);)+
             }
-            #[inline]
+            #[inline(always)]
             fn load(reader: &mut Reader<'_>) -> Self {
                 ($($name::load(reader),)+)
             }
@@ -375,7 +375,7 @@ pub struct Plain<T>(pub T);
 
 impl<T: FromBytes + IntoBytes + Immutable> Arguments for Plain<T> {
     const WORDS: usize = size_of::<T>().div_ceil(4);
-    #[inline]
+    #[inline(always)]
     fn store(&self, writer: &mut Writer<'_>) {
         for chunk in self.0.as_bytes().chunks(4) {
             let mut word = [0; 4];
@@ -383,7 +383,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Arguments for Plain<T> {
             writer.put_u32(u32::from_le_bytes(word));
         }
     }
-    #[inline]
+    #[inline(always)]
     fn load(reader: &mut Reader<'_>) -> Self {
         let mut bytes = [0; MAX_WORDS * 4];
         for chunk in bytes[..Self::WORDS * 4].chunks_exact_mut(4) {

@@ -58,7 +58,7 @@ pub trait Memory {
     ///
     /// # Panics
     /// If the range is outside the memory; [`Segment`] checks it first.
-    #[inline]
+    #[inline(always)]
     fn store(&self, at: usize, source: &[u8]) {
         // One word is one store.
         match <[u8; 8]>::try_from(source) {
@@ -73,7 +73,7 @@ pub trait Memory {
     ///
     /// # Panics
     /// If the range is outside the memory; [`Segment`] checks it first.
-    #[inline]
+    #[inline(always)]
     fn load(&self, at: usize, out: &mut [u8]) {
         match <&mut [u8; 8]>::try_from(&mut *out) {
             Ok(word) if at.is_multiple_of(8) => *word = self.words()[at / 8].load(Ordering::Relaxed).to_le_bytes(),
@@ -324,7 +324,7 @@ impl<M: Memory> Segment<M> {
     ///
     /// # Errors
     /// [`SegmentError::OutOfRange`]; nothing is written then.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, offset: u64, source: &[u8]) -> Result<(), SegmentError> {
         let at = self.range(offset, source.len())?;
         self.memory.store(at, source);
@@ -335,7 +335,7 @@ impl<M: Memory> Segment<M> {
     ///
     /// # Errors
     /// [`SegmentError::OutOfRange`]; `out` is unchanged then.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), SegmentError> {
         let at = self.range(offset, out.len())?;
         self.memory.load(at, out);

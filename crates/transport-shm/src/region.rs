@@ -383,7 +383,7 @@ impl Memory for ShmMemory {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[inline]
+    #[inline(always)]
     fn store(&self, at: usize, source: &[u8]) {
         if source.len() < string::LEAST {
             return Words(&self.0).store(at, source);
@@ -392,7 +392,7 @@ impl Memory for ShmMemory {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[inline]
+    #[inline(always)]
     fn load(&self, at: usize, out: &mut [u8]) {
         if out.len() < string::LEAST {
             return Words(&self.0).load(at, out);

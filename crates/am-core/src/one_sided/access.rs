@@ -158,7 +158,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     ///
     /// # Errors
     /// A place outside the job or segment, a rank that is gone, an error of sending or waiting.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, rank: Rank, offset: u64, bytes: &[u8]) -> Result<(), OneSidedError> {
         match self.mapped_segment(rank) {
             // Nothing is checked twice, and no operation made, where this is a store.
@@ -263,7 +263,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     ///
     /// # Errors
     /// As [`Endpoint::put`]; `out` may be changed in part then.
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self, rank: Rank, offset: u64, out: &mut [u8]) -> Result<(), OneSidedError> {
         match self.mapped_segment(rank) {
             Some(memory) => memory.read(offset, out).map_err(|source| OneSidedError::Segment { rank, source }),
