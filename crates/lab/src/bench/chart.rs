@@ -37,7 +37,7 @@ pub struct Column {
     pub kind: Kind,
 }
 
-/// One group of bars with a common scale. A bar of more than [`CUT`] times the median is cut, and drawn so, or the
+/// One group of bars with a common scale. A bar of more than four times the median is cut, and drawn so, or the
 /// others would be too short to compare.
 #[derive(Clone, Debug)]
 pub struct Panel {
