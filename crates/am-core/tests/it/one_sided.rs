@@ -105,10 +105,10 @@ fn quiet_ends_what_was_let_go() {
     }
 }
 
-/// Rank 1 is lost while operations on rank 2 are under way.
-#[test]
-fn operations_settle_after_the_loss_of_others() {
-    let mut ranks = network(3, CONFIG).into_iter();
+/// `part` of rank 0 beside rank 1, which leaves once all have attached, and rank 2, which serves nothing until the
+/// sender is dropped.
+fn beside_a_lost_rank(config: LoopbackConfig, part: impl FnOnce(&mut Ranks, mpsc::Sender<()>)) {
+    let mut ranks = network(3, config).into_iter();
     let [zero, one, two] = std::array::from_fn(|_| ranks.next().unwrap());
     let (serve, told_to_serve) = mpsc::channel::<()>();
     let attached = &Barrier::new(3);
@@ -132,10 +132,18 @@ fn operations_settle_after_the_loss_of_others() {
         });
         let mut endpoint = attach(zero);
         attached.wait();
+        part(&mut endpoint, serve);
+    });
+}
+
+/// Rank 1 is lost while operations on rank 2 are under way.
+#[test]
+fn operations_settle_after_the_loss_of_others() {
+    beside_a_lost_rank(CONFIG, |endpoint, serve| {
         let (first, second) =
             (endpoint.get_nb(Rank(2), 0, 8).unwrap(), endpoint.put_nb(Rank(2), 0, &[7]).unwrap());
         let on_the_lost = endpoint.put_nb(Rank(1), 0, &[7]);
-        poll_until_gone(&mut endpoint);
+        poll_until_gone(endpoint);
         let unfinished = endpoint.wait(first).unwrap_err();
         assert_eq!(unfinished.error.lost_rank(), Some(Rank(1)));
         endpoint.set_timeout(am_core::Span::from_millis(1));
@@ -175,32 +183,8 @@ fn parts_of_what_could_not_be_sent_are_waited_for() {
         },
     ];
     for (form, start) in starts.into_iter().enumerate() {
-        let config = CONFIG.requests(4).medium(100).long(100);
-        let mut ranks = network(3, config).into_iter();
-        let [zero, one, two] = std::array::from_fn(|_| ranks.next().unwrap());
-        let (serve, told_to_serve) = mpsc::channel::<()>();
-        let attached = &Barrier::new(3);
-        thread::scope(move |scope| {
-            // Dropped with this closure if it fails, so that rank 2 ends.
-            let serve = serve;
-            scope.spawn(move || {
-                let endpoint = attach(one);
-                attached.wait();
-                drop(endpoint);
-            });
-            scope.spawn(move || {
-                let mut endpoint = attach(two);
-                attached.wait();
-                told_to_serve.recv().unwrap_err();
-                while endpoint.status(Rank(0)) == Some(am_core::PeerStatus::Active) {
-                    // The losses of both are told by one of these.
-                    let _ = endpoint.poll();
-                    thread::yield_now();
-                }
-            });
-            let mut endpoint = attach(zero);
-            attached.wait();
-            assert_eq!(start(&mut endpoint).unwrap_err().lost_rank(), Some(Rank(1)), "form {form}");
+        beside_a_lost_rank(CONFIG.requests(4).medium(100).long(100), |endpoint, serve| {
+            assert_eq!(start(endpoint).unwrap_err().lost_rank(), Some(Rank(1)), "form {form}");
             endpoint.acknowledge_loss(Rank(1));
             endpoint.set_timeout(am_core::Span::from_millis(1));
             let quiet = endpoint.quiet();
