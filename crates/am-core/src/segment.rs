@@ -60,12 +60,13 @@ pub trait Memory {
     /// If the range is outside the memory; [`Segment`] checks it first.
     #[inline(always)]
     fn store(&self, at: usize, source: &[u8]) {
-        // One word is one store.
+        // One word is one store. It is handed on by value, so that callers keep it in a register.
         match <[u8; 8]>::try_from(source) {
             Ok(word) if at.is_multiple_of(8) => {
                 self.words()[at / 8].store(u64::from_le_bytes(word), Ordering::Relaxed);
             }
-            _ => store_bytes(self.words(), at, source),
+            Ok(word) => store_skewed(self.words(), at, word),
+            Err(_) => store_bytes(self.words(), at, source),
         }
     }
 
@@ -77,7 +78,8 @@ pub trait Memory {
     fn load(&self, at: usize, out: &mut [u8]) {
         match <&mut [u8; 8]>::try_from(&mut *out) {
             Ok(word) if at.is_multiple_of(8) => *word = self.words()[at / 8].load(Ordering::Relaxed).to_le_bytes(),
-            _ => load_bytes(self.words(), at, out),
+            Ok(word) => *word = load_skewed(self.words(), at),
+            Err(_) => load_bytes(self.words(), at, out),
         }
     }
 
@@ -167,6 +169,22 @@ impl Memory for MemoryRef<'_> {
     fn prefetch_write(&self, word: &AtomicU64) {
         (**self).prefetch_write(word);
     }
+}
+
+/// Writes eight bytes that lie in two words.
+#[cold]
+#[inline(never)]
+fn store_skewed(words: &[AtomicU64], at: usize, bytes: [u8; 8]) {
+    store_bytes(words, at, &bytes);
+}
+
+/// Reads eight bytes that lie in two words.
+#[cold]
+#[inline(never)]
+fn load_skewed(words: &[AtomicU64], at: usize) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    load_bytes(words, at, &mut bytes);
+    bytes
 }
 
 /// Writes bytes into words; words that are only partly covered keep their other bytes.
@@ -296,7 +314,7 @@ impl<M: Memory> Segment<M> {
 
     #[inline]
     pub(crate) fn range(&self, offset: u64, len: usize) -> Result<usize, SegmentError> {
-        let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
+        let inside = self.len.checked_sub(len).is_some_and(|room| offset <= room as u64);
         let error = SegmentError::OutOfRange { offset, len: len as u64, segment: self.len as u64 };
         if inside { Ok(offset as usize) } else { Err(error) }
     }

@@ -623,7 +623,7 @@ pub trait Transport: Membership + Waiting {
     fn segment_len(&self, rank: Rank) -> u64;
 
     /// A rank's segment for direct access, where the medium has that (loads and stores in shared memory). None for
-    /// any rank in a [fork](Membership::is_fork).
+    /// any rank in a [fork](Membership::is_fork) and for one outside the job.
     fn remote_segment(&self, rank: Rank) -> Option<&Segment<Self::Memory>> {
         let _ = rank;
         None

@@ -117,6 +117,30 @@ impl<T: Shareable> Deref for View<T> {
     }
 }
 
+/// One atomic in a mapping, which it keeps alive: read without a comparison of an index.
+#[derive(Clone, Debug)]
+pub(crate) struct One<T>(View<T>);
+
+impl<T: Shareable> One<T> {
+    /// Sees the element at byte `offset` of a mapping.
+    ///
+    /// # Panics
+    /// As [`View::new`].
+    pub(crate) fn new(mapping: &Arc<Mapping>, offset: usize) -> Self {
+        Self(View::new(mapping, offset, 1))
+    }
+}
+
+impl<T: Shareable> Deref for One<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: as for the slice of a view, of which this is the only element.
+        unsafe { self.0.start.as_ref() }
+    }
+}
+
 impl View<AtomicU64> {
     /// Copies bytes into the view.
     ///

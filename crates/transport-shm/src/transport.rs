@@ -9,7 +9,7 @@ use crate::job::{Board, Job, JoinError, status};
 use crate::lanes::{self, Denied, LAGGING, Plain, ReplyIn, ReplyOut, RequestIn, RequestOut, Taken};
 use crate::layout::{self, endpoint};
 use crate::park::{LONGEST, Parking};
-use crate::region::{Mapping, ShmMemory, View};
+use crate::region::{Mapping, One, ShmMemory, View};
 use crate::reply_path::{ReplyContext, ShmReplyPath, ShmSlot};
 use crate::ring::{Broken, Position, arrived};
 use crate::sync::AtomicU64;
@@ -107,6 +107,8 @@ pub struct Shm {
     /// Words of this process alone, which a fork finds zero: how much of the news has been looked for, whether
     /// this is the process that joined, and whether each peer still takes messages.
     own: View<AtomicU64>,
+    /// That of them which says whether this is the process that joined.
+    home: One<AtomicU64>,
     /// The words by which peers say that they send to this endpoint.
     contacts: View<AtomicU64>,
     changes_seen: u64,
@@ -164,6 +166,7 @@ impl Shm {
         let guard = Mapping::wiped_on_fork(8 * words)?;
         let own = View::<AtomicU64>::new(&guard, 0, words);
         own[own::HOME..].iter().for_each(|word| word.store(1, Relaxed));
+        let home = One::new(&guard, 8 * own::HOME);
         // Of several claimants for an endpoint one gets to write its identity, which the status then makes valid.
         let pid = std::process::id();
         if block[endpoint::PID].compare_exchange(0, u64::from(pid), Relaxed, Relaxed).is_err() {
@@ -208,6 +211,7 @@ impl Shm {
             found: false,
             news: View::new(&job.mapping, layout.endpoint(me.index()) + 8 * endpoint::NEWS, 1),
             own,
+            home,
             contacts: View::new(&job.mapping, layout.contacts(me.index()), layout.peers()),
             changes_seen: 0,
             losses: 0,
@@ -361,11 +365,11 @@ impl Drop for Shm {
     }
 }
 
-/// Whether words that are wiped in a fork are.
+/// Whether a word that is wiped in a fork is.
 #[inline]
-fn is_wiped(own: &[AtomicU64]) -> bool {
-    // Relaxed: they are this process's alone.
-    own[own::HOME].load(Relaxed) == 0
+fn is_wiped(home: &AtomicU64) -> bool {
+    // Relaxed: it is this process's alone.
+    home.load(Relaxed) == 0
 }
 
 /// Frames a request; `len` is the payload's length for Medium and Control.
@@ -475,7 +479,7 @@ impl Membership for Shm {
 
     #[inline]
     fn is_fork(&self) -> bool {
-        is_wiped(&self.own)
+        is_wiped(&self.home)
     }
 
     fn depart(&mut self, how: Departure) {

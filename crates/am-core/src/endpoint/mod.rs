@@ -393,23 +393,28 @@ impl<T: Transport, S> Endpoint<T, S> {
         (rank.0 < self.sender.shape.ranks).then(|| self.transport.segment_len(rank))
     }
 
-    /// A rank's segment for direct loads, stores and atomics, where the transport has them (shared memory).
+    /// A rank's segment for direct loads, stores and atomics, where the transport has them (shared memory). `None`
+    /// for a rank outside the job.
     #[inline]
     pub fn remote_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
-        if rank.0 >= self.sender.shape.ranks {
-            return None;
-        }
         self.transport.remote_segment(rank)
     }
 
     /// A rank's segment as memory that this process may load from and store to: the own one, or a peer's where the
     /// transport has that. `None` where messages go to it, and for any rank in a fork of the endpoint's process.
-    #[inline]
+    #[inline(always)]
     pub fn mapped_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
-        if rank != self.rank() {
-            return self.remote_segment(rank);
+        // A transport that maps segments has the own one among them, which saves a comparison.
+        match self.remote_segment(rank) {
+            None => self.own_segment(rank),
+            segment => segment,
         }
-        (!self.transport.is_fork()).then_some(&self.segment)
+    }
+
+    /// Apart, so that accesses to mapped memory are short.
+    #[cold]
+    fn own_segment(&self, rank: Rank) -> Option<&Segment<T::Memory>> {
+        (rank == self.rank() && !self.transport.is_fork()).then_some(&self.segment)
     }
 
     /// The time of the transport.

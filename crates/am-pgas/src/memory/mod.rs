@@ -216,12 +216,44 @@ fn byte_length<V>(endpoint_segment: Option<u64>, slice: GlobalSlice<V>) -> Resul
     })
 }
 
+/// What an access to mapped memory failed with, with the rank.
+#[inline(always)]
+fn in_segment<V: Element>(place: GlobalPtr<V>, done: Result<(), SegmentError>) -> Result<(), OneSidedError> {
+    done.map_err(|source| OneSidedError::Segment { rank: place.rank(), source })
+}
+
+/// Apart and out of the way, as [`get_by_message`] is, so that a store to mapped memory is compiled in one piece.
+#[cold]
+#[inline(never)]
+fn put_by_message<T: Transport, S: HasLayer<OneSided>, V: Element>(
+    endpoint: &mut Endpoint<T, S>,
+    to: GlobalPtr<V>,
+    value: V,
+) -> Result<(), OneSidedError> {
+    endpoint.put(to.rank(), to.offset(), value.as_bytes())
+}
+
+#[cold]
+#[inline(never)]
+fn get_by_message<T: Transport, S: HasLayer<OneSided>, V: Element>(
+    endpoint: &mut Endpoint<T, S>,
+    from: GlobalPtr<V>,
+) -> Result<V, OneSidedError> {
+    let mut value = V::new_zeroed();
+    endpoint.get(from.rank(), from.offset(), value.as_mut_bytes())?;
+    Ok(value)
+}
+
 impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
     type Memory = T::Memory;
 
+    // Values are handed on as such: their bytes' address would keep them from staying in a register.
     #[inline]
     fn put_value<V: Element>(&mut self, to: GlobalPtr<V>, value: V) -> Result<(), OneSidedError> {
-        self.put(to.rank(), to.offset(), value.as_bytes())
+        match self.mapped_segment(to.rank()) {
+            Some(memory) => in_segment(to, memory.write(to.offset(), value.as_bytes())),
+            None => put_by_message(self, to, value),
+        }
     }
 
     #[inline]
@@ -236,9 +268,14 @@ impl<T: Transport, S: HasLayer<OneSided>> GlobalMemory for Endpoint<T, S> {
 
     #[inline]
     fn get_value<V: Element>(&mut self, from: GlobalPtr<V>) -> Result<V, OneSidedError> {
-        let mut value = V::new_zeroed();
-        self.get(from.rank(), from.offset(), value.as_mut_bytes())?;
-        Ok(value)
+        match self.mapped_segment(from.rank()) {
+            Some(memory) => {
+                let mut value = V::new_zeroed();
+                in_segment(from, memory.read(from.offset(), value.as_mut_bytes()))?;
+                Ok(value)
+            }
+            None => get_by_message(self, from),
+        }
     }
 
     #[inline]

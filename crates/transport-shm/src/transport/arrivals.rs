@@ -12,13 +12,13 @@ impl Shm {
         budget: usize,
         sink: &mut S,
     ) -> (usize, Result<(), Broken>) {
-        let Self { asking, segments, own, .. } = self;
+        let Self { asking, segments, home, .. } = self;
         let Asking { requests, replies, .. } = &mut asking[peer];
         let segment = &segments.arrivals;
         let (mut done, mut args) = (0, Words::EMPTY);
         let from = Peer(peer as u32);
         // A handler may have forked: the rest is the parent's.
-        while done < budget && !is_wiped(own) {
+        while done < budget && !is_wiped(home) {
             match replies.take_trip(requests, &mut args, done >= LAGGING) {
                 Ok(Plain::Nothing) => break,
                 Ok(Plain::Taken(handler)) => {
@@ -58,15 +58,14 @@ impl Shm {
         budget: usize,
         sink: &mut S,
     ) -> (usize, Result<(), Broken>) {
-        let Self { answering, segments, job, board, fenced, bare, own, .. } = self;
+        let Self { answering, segments, job, board, fenced, bare, home, .. } = self;
         let Answering { requests, replies, .. } = &mut answering[peer];
         let segment = &segments.arrivals;
-        let (from, home) = (Peer(peer as u32), &own[own::HOME]);
+        let from = Peer(peer as u32);
         let (mut done, mut plain) = (0, Words::EMPTY);
         let outcome = loop {
             // A handler may have forked: the rest is the parent's, and so is the account of what was read.
-            // Relaxed: as in `is_wiped`.
-            if home.load(Relaxed) == 0 {
+            if is_wiped(home) {
                 return (done, Ok(()));
             }
             if done == budget {
