@@ -6,12 +6,18 @@ use am_core::loopback::{LoopbackConfig, network, single};
 use am_core::{AttachError, Endpoint, Handlers, Rank, Span};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
+/// Settings of ranks that make spans.
 fn traced() -> CallConfig {
+    // While there is one subscriber at most, `tracing` asks that of the thread which makes a kind of span first
+    // whether anybody wants it, and remembers the answer for all threads: a test without a subscriber would say no
+    // for the others. While there are two, it asks all of them.
+    static TWO: OnceLock<[Dispatch; 2]> = OnceLock::new();
+    TWO.get_or_init(|| [Dispatch::new(Recorder::default()), Dispatch::new(Recorder::default())]);
     CallConfig::new().tracing(true)
 }
 
