@@ -82,6 +82,21 @@ impl<T> Slab<T> {
         Key { index, generation: entry.generation }
     }
 
+    /// The key that the next [`insert`](Self::insert) gives.
+    ///
+    /// # Panics
+    /// If there are 2^32 entries.
+    #[inline]
+    pub fn next_key(&self) -> Key {
+        match self.free.last() {
+            Some(&index) => Key { index, generation: self.entries[index as usize].generation },
+            None => {
+                let index = u32::try_from(self.entries.len()).expect("a table has fewer than 2^32 entries");
+                Key { index, generation: 0 }
+            }
+        }
+    }
+
     /// The entry of a key, unless it was removed.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
@@ -157,9 +172,13 @@ mod tests {
     #[test]
     fn outdated_keys_find_nothing() {
         let mut slab = Slab::new();
+        let next = slab.next_key();
         let (a, b) = (slab.insert('a'), slab.insert('b'));
+        assert_eq!(next, a);
         assert_eq!((slab.remove(a), slab.remove(a), slab.len()), (Some('a'), None, 1));
+        let next = slab.next_key();
         let c = slab.insert('c');
+        assert_eq!(next, c);
         // The same place, another use of it.
         assert_eq!((c.index(), c == a), (a.index(), false));
         assert_eq!((slab.get(a), slab.get(c), slab.get(b)), (None, Some(&'c'), Some(&'b')));

@@ -507,7 +507,7 @@ impl<T: Transport, S> Endpoint<T, S> {
         &mut self,
         mut done: impl FnMut(&mut Self) -> Result<ControlFlow<R, WaitReason>, E>,
     ) -> Result<R, E> {
-        let (mut deferred, told) = (VecDeque::new(), self.losses_seen);
+        let (mut deferred, told) = (None, self.losses_seen);
         let outcome = loop {
             let reason = match done(self) {
                 Ok(ControlFlow::Break(result)) => break Ok(result),
@@ -517,12 +517,12 @@ impl<T: Transport, S> Endpoint<T, S> {
             match self.wait_step_until(None, None, reason, Losses::Pass) {
                 Ok(()) => {}
                 Err(WaitError::Poll(PollError::PeerLost { .. })) => {}
-                Err(WaitError::Poll(error)) => error.keep(&mut deferred),
+                Err(WaitError::Poll(error)) => error.keep(deferred.get_or_insert_with(VecDeque::new)),
                 Err(error) => break Err(error.into()),
             }
         };
         self.end_wait();
-        deferred.into_iter().for_each(|error| error.keep(&mut self.trouble));
+        deferred.into_iter().flatten().for_each(|error| error.keep(&mut self.trouble));
         // The next poll looks once more, and tells those that have not been acknowledged.
         self.losses_seen = told;
         outcome
