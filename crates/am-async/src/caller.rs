@@ -4,7 +4,7 @@ use crate::buffers;
 use crate::error::{CallError, Refusal};
 use crate::meter::End;
 use crate::method::{Callable, Idempotent, MethodId, StreamMethod};
-use crate::outcome::{Denied, Due, Entry, Outcome, Polled, Waiter};
+use crate::outcome::{Denied, Due, Ended, Entry, Outcome, Polled, Waiter};
 use crate::shared::Shared;
 use crate::trace::{self, Trace};
 use crate::tree::Relay;
@@ -412,13 +412,16 @@ fn as_read<E>(shared: &Shared, index: u16, end: End, error: Option<&CallError<E>
     end
 }
 
+/// How a call of a method ends for whoever made it.
+type Answer<M> = Result<<M as Callable>::Response, CallError<<M as Callable>::Error>>;
+
 /// A call under way: a future of its answer. Dropping it cancels the call, of which the callee learns.
 ///
 /// Not on an executor, [`Call::wait`](crate::Call::wait) waits for it.
 #[must_use = "a dropped call is cancelled; `one_way` is a call without an answer"]
 pub struct Call<M: Callable> {
-    pub(crate) shared: Arc<Shared>,
-    key: Option<Key>,
+    /// Where the call is, until its answer was handed out.
+    held: Option<(Arc<Shared>, Key)>,
     error: Option<CallError<M::Error>>,
     to: Address,
     timeout: Option<Span>,
@@ -429,6 +432,8 @@ pub struct Call<M: Callable> {
     /// The poll of the endpoint's future in which it was made, if it was: in that it does not end, and whoever
     /// polls it there as the endpoint does waits for it already.
     made_in: u64,
+    /// The events of the endpoint, of those that may end calls, that were looked at by who waits for it.
+    seen: Option<u64>,
     /// What stays until the call has ended.
     keeps: Option<Arc<dyn Any + Send + Sync>>,
     method: PhantomData<fn() -> M>,
@@ -451,12 +456,47 @@ impl<M: Callable> Call<M> {
         begun: Result<(Key, trace::Span), CallError<M::Error>>,
         timeout: Option<Span>,
     ) -> Self {
-        let (key, error, span) = match begun {
-            Ok((key, span)) => (Some(key), None, span),
-            Err(error) => (None, Some(error), trace::Span::default()),
-        };
-        let (made_in, keeps) = (shared.bell.current_poll(), None);
-        Self { shared, key, error, to, timeout, span, index: id.index, made_in, keeps, method: PhantomData }
+        match begun {
+            Ok((key, span)) => Self::under_way(shared, key, to, id, span, timeout),
+            Err(error) => Self::failed(error, to, id, timeout),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn under_way(
+        shared: Arc<Shared>,
+        key: Key,
+        to: Address,
+        id: MethodId,
+        span: trace::Span,
+        timeout: Option<Span>,
+    ) -> Self {
+        let (made_in, held) = (shared.bell.current_poll(), Some((shared, key)));
+        let (error, index, seen, keeps, method) = (None, id.index, None, None, PhantomData);
+        Self { held, error, to, timeout, span, index, made_in, seen, keeps, method }
+    }
+
+    /// A call that came to nothing before it was made.
+    pub(crate) fn failed(error: CallError<M::Error>, to: Address, id: MethodId, timeout: Option<Span>) -> Self {
+        let (held, error, span, index, made_in) = (None, Some(error), trace::Span::default(), id.index, 0);
+        Self { held, error, to, timeout, span, index, made_in, seen: None, keeps: None, method: PhantomData }
+    }
+
+    /// It was sent when the endpoint had counted so many events that may end calls: only later ones end it.
+    #[inline]
+    pub(crate) fn sent_at(mut self, events: u64) -> Self {
+        self.seen = Some(events);
+        self
+    }
+
+    /// The events that were looked at.
+    pub(crate) fn seen(&mut self) -> &mut Option<u64> {
+        &mut self.seen
+    }
+
+    /// Where the call is, until its answer was handed out.
+    pub(crate) fn held(&self) -> Option<&(Arc<Shared>, Key)> {
+        self.held.as_ref()
     }
 
     /// Has something stay until the call has ended.
@@ -472,7 +512,7 @@ impl<M: Callable> Call<M> {
 
     /// Whether the answer, or an error, is there.
     pub fn is_ready(&self) -> bool {
-        self.key.is_none_or(|key| self.shared.table().is_done(key))
+        self.held.as_ref().is_none_or(|(shared, key)| shared.table().is_done(*key))
     }
 
     /// The answer, if it is there. Once it was handed out, there is none.
@@ -480,25 +520,34 @@ impl<M: Callable> Call<M> {
         if let Some(error) = self.error.take() {
             return Some(Err(error));
         }
-        let key = self.key?;
-        if waker.is_some_and(|waker| self.shared.bell.is_polled(self.made_in, waker)) {
+        let (shared, key) = self.held.as_ref()?;
+        if waker.is_some_and(|waker| shared.bell.is_polled(self.made_in, waker)) {
             return None;
         }
         // Whoever else polls it in between may be the one that waits then.
         self.made_in = 0;
-        let polled = self.shared.table().poll(key, waker);
-        let Polled::Ready((outcome, bytes)) = polled else { return None };
-        self.key = None;
+        let polled = shared.table().poll(*key, waker);
+        let Polled::Ready(ended) = polled else { return None };
+        Some(self.read(ended).0)
+    }
+
+    /// The answer of a call that has ended and is in its table no longer, and what it held of that.
+    #[inline]
+    pub(crate) fn read(&mut self, (outcome, bytes): Ended) -> (Answer<M>, Option<Arc<Shared>>) {
+        let shared = self.held.take().map(|(shared, _)| shared);
         let end = End::of_outcome(&outcome);
         let outcome = match outcome {
             Outcome::Answer => M::decode(&bytes).map_err(|_| CallError::BadAnswer { to: self.to }),
             outcome => Err(error_of(outcome, self.to, self.timeout, &bytes, |bytes| M::decode_error(bytes).ok())),
         };
-        let end = as_read(&self.shared, self.index, end, outcome.as_ref().err());
+        let end = match &shared {
+            Some(shared) => as_read(shared, self.index, end, outcome.as_ref().err()),
+            None => end,
+        };
         self.span.ended(|| end);
         buffers::give(bytes);
         self.keeps = None;
-        Some(outcome)
+        (outcome, shared)
     }
 }
 
@@ -509,18 +558,18 @@ impl<M: Callable> Future for Call<M> {
     /// If the answer was handed out before.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = self.get_mut();
-        assert!(call.key.is_some() || call.error.is_some(), "a call was polled after it had yielded its answer");
+        assert!(call.held.is_some() || call.error.is_some(), "a call was polled after it had yielded its answer");
         call.take(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl<M: Callable> Drop for Call<M> {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
+        if let Some((shared, key)) = self.held.take() {
             self.span.ended(|| End::Cancelled);
-            let waker = self.shared.table().cancel(key);
+            let waker = shared.table().cancel(key);
             drop(waker);
-            self.shared.bell.ring();
+            shared.bell.ring();
         }
     }
 }

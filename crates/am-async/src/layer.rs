@@ -7,7 +7,7 @@ use crate::lent;
 use crate::meter::Meter;
 use crate::method::Aligned;
 use crate::methods::Methods;
-use crate::outcome::{Alarm, Wakers};
+use crate::outcome::{Alarm, Ended, Wakers};
 use crate::room::Room;
 use crate::server::Server;
 use crate::shared::{Known, Ready, Root, Shared};
@@ -75,6 +75,11 @@ pub struct Calls<W> {
     /// Whether callers may be on other threads.
     callers: bool,
     next_alarm: Option<Instant>,
+    /// The call that the endpoint waits for, and how it has ended: its answer is handed over as it comes.
+    awaited: Option<Key>,
+    handed: Option<Ended>,
+    /// What a call held that has ended, for the next one: cloning it takes as long as anything else here.
+    spare: Option<Arc<Shared>>,
 }
 
 impl<W> fmt::Debug for Calls<W> {
@@ -215,6 +220,9 @@ impl<W: Send + 'static> Calls<W> {
             farewell: 0,
             callers: false,
             next_alarm: None,
+            awaited: None,
+            handed: None,
+            spare: None,
         })
     }
 
@@ -313,7 +321,7 @@ impl<W: Send + 'static> Calls<W> {
         self.on_request(from, (header | u64::from(Header::ONE_WAY) << 16, 0, left, 0), payload);
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_request(
         &mut self,
         from: Address,
@@ -349,11 +357,45 @@ impl<W: Send + 'static> Calls<W> {
         };
         let (call, verdict) = (Key::from_u64(call), Verdict::from_u64(verdict));
         let mut table = self.environment.shared.table();
+        if self.awaited == Some(call)
+            && let Some(ended) = table.answered_awaited(from, call, verdict, body)
+        {
+            self.more |= table.has_work();
+            drop(table);
+            self.handed = Some(ended);
+            return;
+        }
         table.answered(from, call, verdict, numbers, body, &mut self.wakers);
         // What the end of a call lets go on.
         self.more |= table.has_work();
         drop(table);
         self.wake();
+    }
+
+    /// The endpoint waits for this call from now on, or for none. What was handed over for the one before, if
+    /// nobody has taken it.
+    #[inline]
+    pub(crate) fn await_call(&mut self, call: Option<Key>) -> Option<Ended> {
+        self.awaited = call;
+        self.handed.take()
+    }
+
+    /// How the call has ended that the endpoint waits for.
+    #[inline]
+    pub(crate) fn take_handed(&mut self) -> Option<Ended> {
+        self.handed.take()
+    }
+
+    /// What a call of the endpoint's own holds while it is under way.
+    #[inline]
+    pub(crate) fn link(&mut self) -> Arc<Shared> {
+        self.spare.take().unwrap_or_else(|| Arc::clone(&self.environment.shared))
+    }
+
+    /// Keeps what a call held that has ended.
+    #[inline]
+    pub(crate) fn keep_link(&mut self, link: Option<Arc<Shared>>) {
+        self.spare = link;
     }
 
     fn on_control(&mut self, from: Address, what: u64, a: u64, b: u64) {

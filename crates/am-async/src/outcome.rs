@@ -142,6 +142,12 @@ impl Waiter {
         }
     }
 
+    /// Whether nobody waits.
+    #[inline]
+    pub(crate) fn is_nobody(&self) -> bool {
+        matches!(self, Self::Nobody)
+    }
+
     /// The waker, if one is held here.
     pub(crate) fn waker(self) -> Option<Waker> {
         match self {

@@ -78,7 +78,8 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
 
     fn call<M: Callable>(&mut self, to: impl Destination, method: M, request: &M::Request) -> Call<M> {
         let (to, id) = (to.address(), method.id());
-        let shared = Arc::clone(&self.layer_unscheduled::<Calls<W>>().environment().shared);
+        let calls = self.layer_unscheduled::<Calls<W>>();
+        let (events, shared) = (calls.events(), calls.link());
         shared.is_at(self.address());
         let header = Header::new(id, 0);
         if let Some(bytes) = M::bytes(request).filter(|bytes| is_long(self, to, bytes.len())) {
@@ -95,14 +96,20 @@ impl<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static> CallEndpoint<W> for
             });
             return Call::new(shared, to, id, begun, None);
         }
-        let request = encoded(&shared, Trace::default(), to, id, |into| M::encode(request, into));
-        let begun = request.and_then(|(request, span)| {
-            let key = call_at_once(self, &shared, to, header, request).or_else(|request| {
-                quietly(self, |caller| enqueue(caller.shared(), to, header, request, Due::Never, Entry::Waits))
-            });
-            Ok((key?, span))
-        });
-        Call::new(shared, to, id, begun, None)
+        match encoded(&shared, Trace::default(), to, id, |into| M::encode(request, into)) {
+            Ok((request, span)) => match call_at_once(self, &shared, to, header, request) {
+                Ok((key, true)) => Call::under_way(shared, key, to, id, span, None).sent_at(events),
+                // It may have ended, of which no event tells.
+                Ok((key, false)) => Call::under_way(shared, key, to, id, span, None),
+                Err(request) => {
+                    let key = quietly(self, |caller| {
+                        enqueue(caller.shared(), to, header, request, Due::Never, Entry::Waits)
+                    });
+                    Call::new(shared, to, id, key.map(|key| (key, span)), None)
+                }
+            },
+            Err(error) => Call::failed(error, to, id, None),
+        }
     }
 
     fn stream<Q, R, E>(
@@ -223,14 +230,26 @@ impl<M: Callable> Call<M> {
         mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<M::Response, CallError<M::Error>> {
-        let shared = &endpoint.layer_unscheduled::<Calls<W>>().environment().shared;
-        assert!(Arc::ptr_eq(shared, &self.shared), "the call was made through another endpoint");
-        let mut seen = None;
-        wait(endpoint, |endpoint| {
-            let events = Some(endpoint.layer_unscheduled::<Calls<W>>().events());
+        let calls = endpoint.layer_unscheduled::<Calls<W>>();
+        let same = self.held().is_none_or(|(shared, _)| Arc::ptr_eq(&calls.environment().shared, shared));
+        assert!(same, "the call was made through another endpoint");
+        calls.await_call(self.held().map(|(_, key)| *key));
+        let waited = wait(endpoint, |endpoint| {
+            let calls = endpoint.layer_unscheduled::<Calls<W>>();
+            if let Some(ended) = calls.take_handed() {
+                let (answer, link) = self.read(ended);
+                calls.keep_link(link);
+                return Some(answer);
+            }
+            let events = Some(calls.events());
             // Nothing else ends a call.
-            if std::mem::replace(&mut seen, events) == events { None } else { self.take(None) }
-        })?
+            if std::mem::replace(self.seen(), events) == events { None } else { self.take(None) }
+        });
+        if let Some((_, bytes)) = endpoint.layer_unscheduled::<Calls<W>>().await_call(None) {
+            // It has ended in the very step in which waiting failed.
+            buffers::give(bytes);
+        }
+        waited?
     }
 }
 

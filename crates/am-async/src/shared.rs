@@ -38,17 +38,21 @@ impl Known {
         Self { digest, expected: AtomicUsize::new(0) }
     }
 
-    /// A buffer for a request.
+    /// A buffer for a request; none where no request has had any bytes.
     #[inline]
     pub(crate) fn buffer(&self) -> Vec<u8> {
-        buffers::take_for(self.expected.load(Ordering::Relaxed))
+        match self.expected.load(Ordering::Relaxed) {
+            0 => Vec::new(),
+            expected => buffers::take_for(expected),
+        }
     }
 
     /// A request has so many bytes.
     #[inline]
     pub(crate) fn had(&self, bytes: usize) {
         let before = self.expected.load(Ordering::Relaxed);
-        let expected = buffers::expect(before, bytes);
+        // Once there were bytes, there may be some again: a buffer is taken for them from then on.
+        let expected = buffers::expect(before, bytes).max(before.min(1));
         if expected != before {
             self.expected.store(expected, Ordering::Relaxed);
         }

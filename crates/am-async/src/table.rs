@@ -7,7 +7,7 @@ use crate::config::CallConfig;
 use crate::coverage::Coverage;
 use crate::error::Busy;
 use crate::meter::{End, Meter, Party, Seen};
-use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Waiter, Wakers, outcome_of};
+use crate::outcome::{Alarm, Denied, Due, Ended, Entry, Note, Outcome, Polled, Sent, Waiter, Wakers, outcome_of};
 use crate::room::{Room, Side};
 use crate::timers::Timers;
 use crate::wire::{Header, Status, Verdict};
@@ -309,17 +309,19 @@ impl Table {
         }
     }
 
-    /// Makes a call that is sent right after this, where no other waits before it and no limit is reached; what is
-    /// wrong with it is for [`Table::start`] to say. `now` is asked where the call is timed.
+    /// Makes a call and sends it, where no other waits before it and no limit is reached; what is wrong with it is
+    /// for [`Table::start`] to say. What could not be sent is for [`Table::put_back`] or [`Table::refused`]. The
+    /// books are done while the request travels. `endpoint` is asked for the time where the call is timed.
     #[inline]
-    pub(crate) fn start_sent(
+    pub(crate) fn start_sent<E>(
         &mut self,
         shape: Shape,
         to: Address,
-        header: Header,
-        request: usize,
-        now: impl FnOnce() -> Instant,
-    ) -> Option<Key> {
+        (header, request): (Header, usize),
+        endpoint: &mut E,
+        now: impl FnOnce(&E) -> Instant,
+        send: impl FnOnce(&mut E, Key) -> Sent,
+    ) -> Option<(Key, Sent)> {
         self.set_shape(shape);
         let peer = shape.peer(to)?.0;
         let CallConfig { calls_per_peer, calls, max_bytes, .. } = self.config;
@@ -333,18 +335,22 @@ impl Table {
         if !free || waiting || self.closed || bytes as u64 > u64::from(max_bytes) {
             return None;
         }
-        calling.under_way += 1;
-        self.under_way += 1;
         let mut seen = Seen::default();
         if self.meter.is_on() {
             self.meter.begun(Party::Caller, header.method, bytes);
-            seen.at(now());
+            seen.at(now(endpoint));
         }
+        let key = self.slots.next_key();
+        let sent = send(endpoint, key);
+        calling.under_way += 1;
+        self.under_way += 1;
         let (state, bytes) = (State::Sent, Vec::new());
         let (waiter, due, timer, stream, counted, permitted) =
             (Waiter::Nobody, Due::Never, None, None, true, false);
         let slot = Slot { to, peer, header, state, bytes, waiter, due, timer, stream, seen, counted, permitted };
-        Some(self.slots.insert(slot))
+        let inserted = self.slots.insert(slot);
+        debug_assert_eq!(inserted, key);
+        Some((key, sent))
     }
 
     /// Places among the calls under way to a peer, and in all, that are set aside for calls which are not sent
@@ -483,11 +489,8 @@ impl Table {
             peer.uncounted -= 1;
             return true;
         }
-        peer.under_way -= 1;
-        self.under_way -= 1;
         let peer = slot.peer;
-        self.list(peer);
-        self.freed |= !self.turns.is_empty();
+        self.release(peer);
         true
     }
 
@@ -507,6 +510,44 @@ impl Table {
         }
         wakers.add(&mut slot.waiter);
         slot.state = State::Done(outcome);
+    }
+
+    /// The whole answer of a call has come that the endpoint waits for, and nobody else: how the call has ended,
+    /// which is in the table no longer. None where more than that is to be done, or something is wrong, which is
+    /// for [`Table::answered`].
+    #[inline]
+    pub(crate) fn answered_awaited(
+        &mut self,
+        from: Address,
+        call: Key,
+        verdict: Option<Verdict>,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<Ended> {
+        let slot = self.slots.get_mut(call)?;
+        let verdict = verdict.filter(|verdict| verdict.digest == slot.header.digest && !verdict.long)?;
+        let last = !matches!(verdict.status, Status::Accepted | Status::Item | Status::Items);
+        let alone = slot.stream.is_none() && slot.timer.is_none() && slot.counted && slot.waiter.is_nobody();
+        if !(last && alone && slot.to == from && matches!(slot.state, State::Sent)) {
+            return None;
+        }
+        let mut bytes = std::mem::take(&mut slot.bytes);
+        bytes.clear();
+        body(&mut bytes);
+        let outcome = outcome_of(verdict, &bytes);
+        slot.count(&self.meter, || End::of_outcome(&outcome), bytes.len());
+        let peer = slot.peer;
+        self.slots.discard(call);
+        self.release(peer);
+        Some((outcome, bytes))
+    }
+
+    /// One call less is under way to a peer.
+    #[inline]
+    fn release(&mut self, peer: u32) {
+        self.peers[peer as usize].under_way -= 1;
+        self.under_way -= 1;
+        self.list(peer);
+        self.freed |= !self.turns.is_empty();
     }
 
     /// An answer has come: all of it, or word that it is long. `number` is its length then, and `task` where the

@@ -44,7 +44,8 @@ fn sent(outcome: Result<(), SendError>) -> Sent {
 }
 
 /// Makes a call and sends it at once, where nothing waits before it and it fits one message; else gives its
-/// request back. Whoever calls lets the endpoint poll.
+/// request back. Whoever calls lets the endpoint poll. Whether it is on its way: else it has failed, or is sent
+/// later.
 #[inline]
 pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     endpoint: &mut Endpoint<T, S>,
@@ -52,33 +53,40 @@ pub(crate) fn call_at_once<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     to: Address,
     header: Header,
     request: Vec<u8>,
-) -> Result<Key, Vec<u8>> {
+) -> Result<(Key, bool), Vec<u8>> {
     let room = || endpoint.max_payload(to, Category::Medium, Lane::Request, CALL).unwrap_or(0);
     if !request.is_empty() && request.len() as u64 > room() {
         return Err(request);
     }
-    let started = shared.table().start_sent(endpoint.shape(), to, header, request.len(), || endpoint.now());
-    let Some(key) = started else { return Err(request) };
-    let calls = endpoint.layer_unscheduled::<Calls<W>>();
-    calls.watch = true;
-    let (handler, words) = (calls.wire.call, (header.to_u64(), key.to_u64()));
-    let sent = match &request[..] {
-        [] => endpoint.try_request(to, handler, words),
-        body => endpoint.try_request_medium(to, handler, words, body),
+    let send = |endpoint: &mut Endpoint<T, S>, key: Key| {
+        let handler = endpoint.layer_unscheduled::<Calls<W>>().wire.call;
+        let words = (header.to_u64(), key.to_u64());
+        sent(match &request[..] {
+            [] => endpoint.try_request(to, handler, words),
+            body => endpoint.try_request_medium(to, handler, words, body),
+        })
     };
+    let mut table = shared.table();
+    let started =
+        table.start_sent(endpoint.shape(), to, (header, request.len()), endpoint, |endpoint| endpoint.now(), send);
+    let Some((key, sent)) = started else { return Err(request) };
     match sent {
-        Ok(()) => buffers::give(request),
-        Err(SendError::WouldBlock { .. }) => {
-            shared.table().put_back(key, request);
-            endpoint.layer_mut::<Calls<W>>().more = true;
-        }
-        Err(error) => {
+        Sent::Yes | Sent::Announced => {
+            drop(table);
             buffers::give(request);
-            shared.table().refused(key, error, &mut Wakers::default());
-            endpoint.layer_mut::<Calls<W>>().more = true;
+            endpoint.layer_unscheduled::<Calls<W>>().watch = true;
+            return Ok((key, true));
+        }
+        Sent::NotNow => table.put_back(key, request),
+        Sent::Failed(error) => {
+            buffers::give(request);
+            table.refused(key, error, &mut Wakers::default());
         }
     }
-    Ok(key)
+    drop(table);
+    let calls = endpoint.layer_mut::<Calls<W>>();
+    (calls.watch, calls.more) = (true, true);
+    Ok((key, false))
 }
 
 /// Whether a request of so many bytes is longer than a message.
@@ -104,32 +112,42 @@ pub(crate) fn call_from_memory<T: Transport, S: HasLayer<Calls<W>>, W: 'static>(
     bytes: &[u8],
 ) -> Result<Key, Vec<u8>> {
     let len = before.len() + bytes.len();
-    let started = shared.table().start_sent(endpoint.shape(), to, header, len, || endpoint.now());
-    let Some(key) = started else { return Err(before) };
-    let calls = endpoint.layer_unscheduled::<Calls<W>>();
-    calls.watch = true;
-    let wire = calls.wire;
-    let long = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
-    let words = (long, key.to_u64(), NO_DEADLINE, measures(len as u32, 0));
+    let wire = endpoint.layer_unscheduled::<Calls<W>>().wire;
+    let announce = |endpoint: &mut Endpoint<T, S>, key: Key| {
+        let long = Header { flags: header.flags | Header::LONG, ..header }.to_u64();
+        let words = (long, key.to_u64(), NO_DEADLINE, measures(len as u32, 0));
+        sent(endpoint.try_request(to, wire.call_with, words))
+    };
+    let mut table = shared.table();
+    let started =
+        table.start_sent(endpoint.shape(), to, (header, len), endpoint, |endpoint| endpoint.now(), announce);
+    let Some((key, announced)) = started else { return Err(before) };
+    endpoint.layer_unscheduled::<Calls<W>>().watch = true;
     // What is kept of the request.
     let mut kept = buffers::take_for(len);
     kept.extend_from_slice(&before);
     buffers::give(before);
     let ahead = kept.len();
-    match endpoint.try_request(to, wire.call_with, words) {
-        Ok(()) => shared.table().announced(key),
-        Err(SendError::WouldBlock { .. }) => {
+    let failed = match announced {
+        Sent::Yes | Sent::Announced => {
+            table.announced(key);
+            false
+        }
+        Sent::NotNow => {
             kept.extend_from_slice(bytes);
-            shared.table().put_back(key, kept);
-            endpoint.layer_mut::<Calls<W>>().more = true;
-            return Ok(key);
+            table.put_back(key, std::mem::take(&mut kept));
+            true
         }
-        Err(error) => {
-            buffers::give(kept);
-            shared.table().refused(key, error, &mut Wakers::default());
-            endpoint.layer_mut::<Calls<W>>().more = true;
-            return Ok(key);
+        Sent::Failed(error) => {
+            buffers::give(std::mem::take(&mut kept));
+            table.refused(key, error, &mut Wakers::default());
+            true
         }
+    };
+    drop(table);
+    if failed {
+        endpoint.layer_mut::<Calls<W>>().more = true;
+        return Ok(key);
     }
     endpoint.flush();
     let remote = loop {

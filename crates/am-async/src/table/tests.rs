@@ -276,7 +276,9 @@ fn calls_at_once_overtake_nobody() {
     let mut played = Played::new(CallConfig::new().calls(1));
     let header = Header::new(ID, 0);
     let at_once = |played: &mut Played| {
-        played.table.start_sent(Shape { ranks: 1, endpoints: 1 }, TO, header, 0, || Instant(0))
+        let shape = Shape { ranks: 1, endpoints: 1 };
+        let started = played.table.start_sent(shape, TO, (header, 0), &mut (), |()| Instant(0), |(), _| Sent::Yes);
+        started.map(|(key, _)| key)
     };
     let first = at_once(&mut played).unwrap();
     assert_eq!(at_once(&mut played), None, "as many as may be");

@@ -46,7 +46,7 @@ impl Ends {
 /// sooner or later.
 fn job(seed: u64, calls: u64) -> Ends {
     const LONGEST: u64 = 5000;
-    let config = CallConfig::new().tasks(100).receive_bytes(30_000).stream_window(4).max_bytes(LONGEST as u32);
+    let config = CallConfig::new().tasks(12).receive_bytes(30_000).stream_window(4).max_bytes(LONGEST as u32);
     let mut transports = network(3, LoopbackConfig::default().medium(512)).into_iter();
     let mut transport = || transports.next().unwrap();
     let (first, second, third) = (transport(), transport(), transport());
@@ -141,9 +141,7 @@ fn all_ends(jobs: impl IntoIterator<Item = Ends>) -> [u64; 6] {
 #[test]
 fn nothing_is_left_of_ten_thousand_calls() {
     let ends = all_ends((0..5).map(|seed| job(seed, 2000)));
-    // Who is refused depends on how fast the others are.
-    let certain = [ends[0], ends[1], ends[2], ends[3], ends[5]];
-    assert!(certain.iter().all(|count| *count != 0), "all ends come: {ends:?}");
+    assert!(ends.iter().all(|count| *count != 0), "all ends come: {ends:?}");
 }
 
 /// Memory of the process, in KiB.
