@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum { WINDOW = 64, LARGEST = 1 << 20, SEGMENT = 2 << 20 };
-enum { REQUEST = GEX_AM_INDEX_BASE, REPLY, ONE_WAY, LONG, ANSWER, ADDRESS, MEET };
+enum { REQUEST = GEX_AM_INDEX_BASE, REPLY, ONE_WAY, LONG, ANSWER, ADDRESS, MEET, UPDATE, UPDATES, LAST };
 
 static gex_TM_t team;
 static gex_Rank_t rank, ranks;
@@ -171,6 +171,61 @@ static void one_sided(void) {
     meet();
 }
 
+#include "random_access.h"
+
+static uint64_t ra_bucket[RA_HELD];
+/* Updates sent, taken, and those that the other rank has sent. */
+static uint64_t ra_sent;
+static volatile uint64_t ra_taken, ra_theirs;
+static volatile long ra_ended;
+
+static void update_handler(gex_Token_t token, gex_AM_Arg_t high, gex_AM_Arg_t low) {
+    uint64_t value = (uint64_t)(uint32_t)high << 32 | (uint32_t)low;
+    (void)token;
+    ra_take(&value, 1);
+    ra_taken++;
+}
+
+static void updates_handler(gex_Token_t token, void *data, size_t bytes) {
+    (void)token;
+    ra_take(data, (int)(bytes / sizeof(uint64_t)));
+    ra_taken += bytes / sizeof(uint64_t);
+}
+
+static void last_handler(gex_Token_t token, gex_AM_Arg_t high, gex_AM_Arg_t low) {
+    (void)token;
+    ra_theirs = (uint64_t)(uint32_t)high << 32 | (uint32_t)low;
+    ra_ended++;
+}
+
+static void ra_poll(void) {
+    gasnet_AMPoll();
+}
+
+static void ra_prepare(int buckets) {
+    (void)buckets;
+}
+
+static uint64_t *ra_room(void) {
+    return ra_bucket;
+}
+
+static void ra_send(const uint64_t *values, int length) {
+    gex_AM_RequestMedium0(team, 1 - rank, UPDATES, (void *)values, length * sizeof *values, GEX_EVENT_NOW, 0);
+    ra_sent += length;
+}
+
+static void ra_send_one(uint64_t value) {
+    gex_AM_RequestShort2(team, 1 - rank, UPDATE, 0, upper(value), lower(value));
+    ra_sent++;
+}
+
+static void ra_end(void) {
+    gex_AM_RequestShort2(team, 1 - rank, LAST, 0, upper(ra_sent), lower(ra_sent));
+    GASNET_BLOCKUNTIL(ra_ended > 0 && ra_taken >= ra_theirs);
+    ra_ended--;
+}
+
 #if GASNET_RELEASE_VERSION_MAJOR * 100 + GASNET_RELEASE_VERSION_MINOR >= 201809
 static void barrier(void) {
     gex_Event_Wait(gex_Coll_BarrierNB(team, 0));
@@ -228,6 +283,9 @@ int main(int argc, char **argv) {
         {ANSWER, (gex_AM_Fn_t)answer_handler, shorts | request, 0, NULL, "answer"},
         {ADDRESS, (gex_AM_Fn_t)address_handler, shorts | request, 2, NULL, "address"},
         {MEET, (gex_AM_Fn_t)meet_handler, shorts | request, 0, NULL, "meet"},
+        {UPDATE, (gex_AM_Fn_t)update_handler, shorts | request, 2, NULL, "update"},
+        {UPDATES, (gex_AM_Fn_t)updates_handler, GEX_FLAG_AM_MEDIUM | request, 0, NULL, "updates"},
+        {LAST, (gex_AM_Fn_t)last_handler, shorts | request, 2, NULL, "last"},
     };
     check(gex_EP_RegisterHandlers(endpoint, handlers, sizeof handlers / sizeof *handlers), "registering handlers");
     block = malloc(LARGEST);
@@ -247,6 +305,7 @@ int main(int argc, char **argv) {
         windows = count(300);
         tell("stream-1m", windows * 4 * (double)LARGEST / stream(LARGEST, windows, 4) / 1e9);
         one_sided();
+        ra_rows();
     } else if (divisor == 1) {
         /* More ranks than processors take turns: fewer repetitions do. */
         divisor = 20;

@@ -43,6 +43,9 @@ struct Known {
     found: &'static str,
 }
 
+/// RandomAccess, for the programs in C.
+const HEADER: (&str, &str) = ("random_access.h", include_str!("random_access.h"));
+
 const KNOWN: [Known; 6] = [
     Known {
         name: "Open MPI",
@@ -146,7 +149,9 @@ fn build(known: &Known, scratch: &Path) -> Result<Library, String> {
     let scratch = scratch.join("peers").join(known.name.replace(' ', "-").to_lowercase());
     std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let source = scratch.join(known.source);
-    std::fs::write(&source, known.text).map_err(|error| format!("{}: {error}", source.display()))?;
+    for (path, text) in [(&source, known.text), (&scratch.join(HEADER.0), HEADER.1)] {
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let program = match &known.recipe {
         Recipe::Compiler(compiler, flags) => {
             let program = scratch.join("peer");

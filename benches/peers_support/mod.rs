@@ -12,6 +12,8 @@ use lab::bench::publish::publish;
 use lab::bench::summary::{Baseline, Figure, Summary, Unit, median_and_spread};
 
 use crate::shm_support::am::AmTask;
+use crate::shm_support::case::Work;
+use crate::shm_support::cases;
 use crate::shm_support::crew::{Crew, serve_as_peer};
 use crate::shm_support::p2p::{P2pTask, Way};
 use crate::shm_support::pgas::PgasTask;
@@ -26,7 +28,7 @@ const ROUNDS: usize = 5;
 /// A thing of ours, or without a library, that stands for a row.
 struct Entry {
     name: &'static str,
-    task: Task,
+    work: Work,
     /// Iterations of a turn.
     iterations: u64,
     /// Messages, bytes or operations of an iteration.
@@ -53,26 +55,26 @@ const ACTIVE: &str = "this project, active messages";
 const TWO_SIDED: &str = "this project, two-sided";
 const ONE_SIDED: &str = "this project";
 
-fn entry(name: &'static str, task: Task, iterations: u64, amount: f64) -> Entry {
-    Entry { name, task, iterations, amount }
+fn entry(name: &'static str, work: impl Into<Work>, iterations: u64, amount: f64) -> Entry {
+    Entry { name, work: work.into(), iterations, amount }
 }
 
-fn raw(name: &'static str, task: RawTask, iterations: u64, amount: f64) -> Option<Entry> {
-    Some(entry(name, Task::Raw(task), iterations, amount))
+fn raw(name: &'static str, task: impl Into<Work>, iterations: u64, amount: f64) -> Option<Entry> {
+    Some(entry(name, task, iterations, amount))
 }
 
-fn rows() -> Vec<Row> {
+fn rows(mode: Mode) -> Vec<Row> {
     let (am, pgas, p2p) = (Task::Am, Task::Pgas, Task::P2p);
     let row = |name, title, unit, raw, ours| Row { name, title, unit, ranks: 2, raw, ours };
     let line = || raw("payload ping-pong", RawTask::Line { pause: false }, 200_000, 1.0);
     let copy = |bytes: usize, count| {
-        let task = RawTask::Copy { bytes, span: 4 << 20, out: true };
-        raw("memcpy in and out", task, count, bytes as f64)
+        let task = RawTask::Copy { bytes, span: bytes, out: false };
+        raw("memcpy, once", task, count, bytes as f64)
     };
-    let stream = |name, title, bytes: usize, count| {
+    let stream = |name, title, bytes: usize, window, count| {
         let ours = vec![
-            // To one place, as those of the others.
-            entry("this project, Long", am(AmTask::LongFlood { bytes, span: bytes }), count, bytes as f64),
+            // To one place and in windows, as those of the others.
+            entry("this project, Long", am(AmTask::LongWindows { bytes, window }), count, bytes as f64),
             entry(TWO_SIDED, p2p(P2pTask::Flood { bytes }), count, bytes as f64),
         ];
         row(name, title, Unit::GigabytesPerSecond, copy(bytes, count), ours)
@@ -85,7 +87,23 @@ fn rows() -> Vec<Row> {
         raw: (ranks == 2).then(|| line().expect("a ping-pong")),
         ours: vec![entry(ONE_SIDED, pgas(task), count, 1.0)],
     };
+    let random_access = |name, title, variant, raw| {
+        let (run, updates) = cases::example_run(variant, 2, mode);
+        row(name, title, Unit::Gups, raw, vec![entry(ONE_SIDED, run, 1, updates as f64)])
+    };
     vec![
+        random_access(
+            "updates",
+            "RandomAccess, a message for each update, GUPS (more is better)",
+            "short",
+            raw("direct table", Task::Table, 20_000_000, 2.0),
+        ),
+        random_access(
+            "updates-buckets",
+            "RandomAccess, updates in buckets, GUPS (more is better)",
+            "medium",
+            raw("own tables, 128 ahead", Task::OwnTable { ahead: 128 }, 60_000_000, 2.0),
+        ),
         row(
             "round-trip",
             "8 bytes there and back, us (less is better)",
@@ -102,12 +120,12 @@ fn rows() -> Vec<Row> {
             Unit::MillionPerSecond,
             None,
             vec![
-                entry(ACTIVE, am(AmTask::ShortFlood), 4_000_000, 1.0),
+                entry(ACTIVE, am(AmTask::ShortWindows { window: 64 }), 4_000_000, 1.0),
                 entry(TWO_SIDED, p2p(P2pTask::Flood { bytes: 8 }), 1_000_000, 1.0),
             ],
         ),
-        stream("stream-64k", "stream of 64 KiB, GB/s (more is better)", 64 << 10, 16_000),
-        stream("stream-1m", "stream of 1 MiB, GB/s (more is better)", 1 << 20, 1_200),
+        stream("stream-64k", "stream of 64 KiB, GB/s (more is better)", 64 << 10, 16, 16_000),
+        stream("stream-1m", "stream of 1 MiB, GB/s (more is better)", 1 << 20, 4, 1_200),
         row(
             "put",
             "put of 8 bytes, done at the target, ns (less is better)",
@@ -208,12 +226,13 @@ pub(crate) fn run() {
     // What others' programs do is not this project's test.
     let libraries = if mode == Mode::Test { Vec::new() } else { library::installed(scratch) };
     let rounds = if mode == Mode::Test { 1 } else { ROUNDS };
-    let rows: Vec<Row> = rows().into_iter().filter(|row| command.selects("peers", row.name)).collect();
+    let rows: Vec<Row> = rows(mode).into_iter().filter(|row| command.selects("peers", row.name)).collect();
     let mut results = Results::default();
     for round in 1..=rounds {
         println!("round {round} of {rounds}");
         for ranks in [2, 4] {
-            let mut plan = WorldPlan::new(ranks as usize).with_table(1 << 12).with_pgas();
+            let words = if ranks == 2 && mode != Mode::Test { cases::TABLE_WORDS } else { 1 << 12 };
+            let mut plan = WorldPlan::new(ranks as usize).with_table(words).with_pgas();
             if ranks == 2 {
                 plan = plan.with_p2p();
             }
@@ -243,9 +262,9 @@ fn ours(crew: &mut Crew, row: &Row, mode: Mode, results: &mut Results) {
         let before = Probe::take_settled(crew, mode);
         let load = Load::now(&crew.processes());
         if mode != Mode::Test {
-            crew.run(&entry.task, iterations / 10);
+            entry.work.run(crew, iterations / 10);
         }
-        let elapsed = crew.run(&entry.task, iterations).as_secs_f64();
+        let elapsed = entry.work.run(crew, iterations).as_secs_f64();
         let busy = load.others_until(&Load::now(&crew.processes()));
         let value = row.unit.value(elapsed, iterations as f64 * entry.amount);
         let probes = [before, Probe::take(crew, mode)].map(|probe| probe.microseconds);

@@ -106,6 +106,112 @@ static void one_sided(void) {
     MPI_Win_free(&window);
 }
 
+/* Messages of RandomAccess that may be under way, and those that are received into at once: fewer, if they are buckets. */
+enum { SENDS = 64, RECEIVES = 64, RECEIVES_OF_BUCKETS = 4, UPDATES = 4, LAST = 5 };
+
+static double now(void) {
+    return MPI_Wtime();
+}
+
+/* The best of those tried: 256, 448 and 512 updates a message, 256 and 1024 samples, 4, 16 and 64 receives. */
+#ifdef OPEN_MPI
+#define RA_FULL 448
+#endif
+#define RA_BLOCK (buckets ? 1024 : 256)
+#include "random_access.h"
+
+static uint64_t ra_out[SENDS][RA_HELD], ra_in[RECEIVES][RA_HELD];
+static MPI_Request ra_sends[SENDS], ra_receives[RECEIVES];
+static int ra_turn, ra_ended, ra_posted;
+/* Updates of this phase: those sent, those taken, and those that the other rank has sent. */
+static uint64_t ra_sent, ra_taken, ra_theirs;
+
+static void ra_post(int which) {
+    MPI_Irecv(ra_in[which], RA_HELD, MPI_UINT64_T, 1 - rank, MPI_ANY_TAG, MPI_COMM_WORLD, &ra_receives[which]);
+}
+
+static void ra_arrived(int which, MPI_Status *status) {
+    int length;
+    MPI_Get_count(status, MPI_UINT64_T, &length);
+    if (status->MPI_TAG == LAST) {
+        ra_ended++;
+        ra_theirs = ra_in[which][0];
+    } else {
+        ra_take(ra_in[which], length);
+        ra_taken += length;
+    }
+}
+
+static void ra_poll(void) {
+    int done, which[RECEIVES];
+    MPI_Status of[RECEIVES];
+    MPI_Testsome(ra_posted, ra_receives, &done, which, of);
+    for (int i = 0; i < done; i++) {
+        ra_arrived(which[i], &of[i]);
+        ra_post(which[i]);
+    }
+}
+
+/* Has as many receives as this posted. */
+static void ra_posting(int wanted) {
+    while (ra_posted < wanted)
+        ra_post(ra_posted++);
+    while (ra_posted > wanted) {
+        int cancelled;
+        MPI_Status status;
+        MPI_Cancel(&ra_receives[--ra_posted]);
+        MPI_Wait(&ra_receives[ra_posted], &status);
+        MPI_Test_cancelled(&status, &cancelled);
+        if (!cancelled)
+            ra_arrived(ra_posted, &status);
+    }
+}
+
+static void ra_prepare(int buckets) {
+    ra_posting(buckets ? RECEIVES_OF_BUCKETS : RECEIVES);
+}
+
+static uint64_t *ra_room(void) {
+    int done;
+    ra_turn = (ra_turn + 1) % SENDS;
+    for (MPI_Test(&ra_sends[ra_turn], &done, MPI_STATUS_IGNORE); !done;
+         MPI_Test(&ra_sends[ra_turn], &done, MPI_STATUS_IGNORE))
+        ra_poll();
+    return ra_out[ra_turn];
+}
+
+static void ra_send(const uint64_t *values, int length) {
+    MPI_Isend(values, length, MPI_UINT64_T, 1 - rank, UPDATES, MPI_COMM_WORLD, &ra_sends[ra_turn]);
+    ra_sent += length;
+}
+
+static void ra_send_one(uint64_t value) {
+    uint64_t *room = ra_room();
+    *room = value;
+    ra_send(room, 1);
+}
+
+static void ra_end(void) {
+    MPI_Request end;
+    int done = 0;
+    uint64_t sent = ra_sent;
+    MPI_Isend(&sent, 1, MPI_UINT64_T, 1 - rank, LAST, MPI_COMM_WORLD, &end);
+    /* Large messages may be received after small ones that were sent later. */
+    while (ra_ended == 0 || ra_taken < ra_theirs || !done) {
+        ra_poll();
+        MPI_Test(&end, &done, MPI_STATUS_IGNORE);
+    }
+    ra_ended--;
+}
+
+static void random_access(void) {
+    for (int i = 0; i < SENDS; i++)
+        ra_sends[i] = MPI_REQUEST_NULL;
+    ra_rows();
+    MPI_Waitall(SENDS, ra_sends, MPI_STATUSES_IGNORE);
+    ra_posting(0);
+}
+
 static void barrier(long i) {
     (void)i;
     MPI_Barrier(MPI_COMM_WORLD);
@@ -166,6 +272,7 @@ int main(int argc, char **argv) {
         windows = count(300);
         tell("stream-1m", windows * 4 * (double)LARGEST / stream(LARGEST, windows, 4) / 1e9);
         one_sided();
+        random_access();
     }
     collectives();
     MPI_Finalize();

@@ -1,4 +1,5 @@
-/* The rows of `cargo bench --bench peers` on UCX's protocol layer: tagged messages and one-sided access between two processes, which
+/* The rows of `cargo bench --bench peers` on UCX's protocol layer: tagged messages, active messages (of RandomAccess) and one-sided access
+ * between two processes, which
  * this program starts itself. Rank 0 prints a line for each row: its name and the value, in the unit that the bench has for the row.
  * The argument divides all counts (1 for figures). */
 
@@ -183,6 +184,91 @@ static void one_sided(void) {
     free(their_key);
 }
 
+#include "random_access.h"
+
+/* Kinds of active messages of RandomAccess, and sends that may be under way. */
+enum { UPDATES = 1, LAST, SENDS = 64 };
+
+static uint64_t ra_out[SENDS][RA_HELD];
+static ucs_status_ptr_t ra_sends[SENDS];
+static int ra_turn, ra_ended;
+/* Updates sent, taken, and those that the other rank has sent. */
+static uint64_t ra_sent, ra_taken, ra_theirs;
+
+static ucs_status_t updates_arrive(void *unused, const void *header, size_t header_len, void *data, size_t len,
+                                   const ucp_am_recv_param_t *param) {
+    (void)unused, (void)header, (void)header_len, (void)param;
+    ra_take(data, (int)(len / sizeof(uint64_t)));
+    ra_taken += len / sizeof(uint64_t);
+    return UCS_OK;
+}
+
+static ucs_status_t last_arrives(void *unused, const void *header, size_t header_len, void *data, size_t len,
+                                 const ucp_am_recv_param_t *param) {
+    (void)unused, (void)data, (void)len, (void)param, (void)header_len;
+    memcpy(&ra_theirs, header, sizeof ra_theirs);
+    ra_ended++;
+    return UCS_OK;
+}
+
+static void ra_handle(unsigned kind, ucp_am_recv_callback_t callback) {
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+        .id = kind,
+        .cb = callback,
+    };
+    check(ucp_worker_set_am_recv_handler(worker, &handler), "setting a handler");
+}
+
+static const ucp_request_param_t eager = {
+    .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+    .flags = UCP_AM_SEND_FLAG_EAGER,
+};
+
+static void ra_poll(void) {
+    while (ucp_worker_progress(worker) != 0)
+        ;
+}
+
+static void ra_prepare(int buckets) {
+    (void)buckets;
+}
+
+static uint64_t *ra_room(void) {
+    ra_turn = (ra_turn + 1) % SENDS;
+    finish(ra_sends[ra_turn], "sending updates");
+    ra_sends[ra_turn] = NULL;
+    return ra_out[ra_turn];
+}
+
+static void ra_send(const uint64_t *values, int length) {
+    ra_sends[ra_turn] = ucp_am_send_nbx(endpoint, UPDATES, NULL, 0, values, length * sizeof *values, &eager);
+    ra_sent += length;
+}
+
+static void ra_send_one(uint64_t value) {
+    uint64_t *room = ra_room();
+    *room = value;
+    ra_send(room, 1);
+}
+
+static void ra_end(void) {
+    uint64_t sent = ra_sent;
+    finish(ucp_am_send_nbx(endpoint, LAST, &sent, sizeof sent, NULL, 0, &eager), "ending");
+    while (ra_ended == 0 || ra_taken < ra_theirs)
+        ucp_worker_progress(worker);
+    ra_ended--;
+}
+
+static void random_access(void) {
+    ra_handle(UPDATES, updates_arrive);
+    ra_handle(LAST, last_arrives);
+    meet();
+    ra_rows();
+    for (int i = 0; i < SENDS; i++)
+        finish(ra_sends[i], "sending updates");
+}
+
 int main(int argc, char **argv) {
     divisor = argc == 2 ? atol(argv[1]) : 0;
     if (divisor < 1) {
@@ -203,7 +289,7 @@ int main(int argc, char **argv) {
     block = malloc(LARGEST);
     memset(block, 2, LARGEST);
 
-    ucp_params_t features = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA};
+    ucp_params_t features = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AM};
     check(ucp_init(&features, NULL, &context), "starting UCX");
     ucp_worker_params_t single = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -224,6 +310,7 @@ int main(int argc, char **argv) {
     windows = count(300);
     tell("stream-1m", windows * 4 * (double)LARGEST / stream(LARGEST, windows, 4) / 1e9);
     one_sided();
+    random_access();
 
     meet();
     // Closing by force is for endpoints that handle errors of peers; this one flushes, and nothing is under way.

@@ -46,12 +46,22 @@ pub(crate) enum AmTask {
         /// Whether the handler reads the payload.
         read: bool,
     },
-    /// One-way Longs.
+    /// One-way Longs to one place after the other.
     LongFlood {
         /// Bytes of payload.
         bytes: usize,
-        /// Bytes at the start of the peer's segment that they go to, one after the other.
-        span: usize,
+    },
+    /// One-way Shorts, of which each so many are answered before the next.
+    ShortWindows {
+        /// Messages of a window.
+        window: u64,
+    },
+    /// The same with Longs to one place.
+    LongWindows {
+        /// Bytes of payload.
+        bytes: usize,
+        /// Messages of a window.
+        window: u64,
     },
     /// Copies into the peer's segment.
     Put {
@@ -276,8 +286,19 @@ impl AmRank {
                     endpoint.request_medium(to, handler, (), payload).expect(sent);
                 });
             }
-            AmTask::LongFlood { bytes, span } => flood(endpoint, to, echo, iterations, |endpoint, message| {
-                endpoint.request_long(to, count, (), &payload[..bytes], place(message, bytes, span)).expect(sent);
+            AmTask::LongFlood { bytes } => flood(endpoint, to, echo, iterations, |endpoint, message| {
+                let place = place(message, bytes, SEGMENT_BYTES);
+                endpoint.request_long(to, count, (), &payload[..bytes], place).expect(sent);
+            }),
+            AmTask::ShortWindows { window } => windows(iterations, window, |messages| {
+                flood(endpoint, to, echo, messages, |endpoint, message| {
+                    endpoint.request(to, count_word, message).expect(sent);
+                });
+            }),
+            AmTask::LongWindows { bytes, window } => windows(iterations, window, |messages| {
+                flood(endpoint, to, echo, messages, |endpoint, _| {
+                    endpoint.request_long(to, count, (), &payload[..bytes], 0).expect(sent);
+                });
             }),
             AmTask::Put { bytes } => {
                 let segment = endpoint.remote_segment(to).expect("shared memory reaches every segment");
@@ -343,6 +364,14 @@ fn flood(
     }
     endpoint.request(to, last, ()).expect("the partner serves");
     endpoint.wait_until(|state| state.replies == 1).expect("the partner replies");
+}
+
+/// Messages in windows, each of `window` messages or what is left of all.
+#[inline(always)]
+fn windows(messages: u64, window: u64, mut send: impl FnMut(u64)) {
+    for first in (0..messages).step_by(window as usize) {
+        send(window.min(messages - first));
+    }
 }
 
 /// Where the payload of a message lies in a part of the segment, which is used again and again.

@@ -101,11 +101,7 @@ pub(crate) fn streams() -> Vec<Case> {
     }
     for (bytes, bar) in [(8 << 10, None), (64 << 10, None), (1 << 20, Some(Bar::RatioAtLeast(0.9)))] {
         let copy = RawTask::Copy { bytes, span: SEGMENT_SPAN, out: false };
-        let case = bandwidth(
-            format!("long {} flood", size(bytes)),
-            AmTask::LongFlood { bytes, span: SEGMENT_SPAN },
-            bytes,
-        );
+        let case = bandwidth(format!("long {} flood", size(bytes)), AmTask::LongFlood { bytes }, bytes);
         cases.push(Case { bar, ..case.beside(COPY_SEGMENT, copy, bytes as f64) });
     }
     for bytes in [8, 1 << 10, 64 << 10, 1 << 20] {
@@ -181,16 +177,26 @@ pub(crate) fn one_cpu() -> Vec<Case> {
     ]
 }
 
-/// A whole run of the example on the table of two ranks of [`TABLE_WORDS`], however many ranks share it.
-fn example(name: &str, variant: &str, ranks: u64, mode: Mode) -> Case {
+/// Words of all ranks together in a run of the example, as a binary logarithm: of the table of two ranks of
+/// [`TABLE_WORDS`], however many ranks share it. In test mode a run is one on a small table.
+fn log2_table(mode: Mode) -> u32 {
+    if mode == Mode::Test { 12 } else { (2 * TABLE_WORDS).ilog2() }
+}
+
+/// A whole run of the example, and the updates that it makes.
+pub(crate) fn example_run(variant: &str, ranks: u64, mode: Mode) -> (Work, u64) {
+    let log2_table = log2_table(mode);
     // Whether the updates are right is for the tests; in test mode this is one. On a small table the racing
     // variant loses more than the rules of the benchmark allow.
-    let (log2_table, verify) =
-        if mode == Mode::Test { (12, variant != "put-get") } else { ((2 * TABLE_WORDS).ilog2(), false) };
+    let verify = mode == Mode::Test && variant != "put-get";
     let arguments =
         format!("--ranks={ranks} --log2-table={log2_table} --variant={variant} --verify={verify} --json");
-    let arguments = arguments.split(' ').map(String::from).collect();
-    Case::new(name, Unit::Gups, Work::Example(arguments), (4_u64 << log2_table) as f64).sampled(7, 1)
+    (Work::Example(arguments.split(' ').map(String::from).collect()), 4 << log2_table)
+}
+
+fn example(name: &str, variant: &str, ranks: u64, mode: Mode) -> Case {
+    let (work, updates) = example_run(variant, ranks, mode);
+    Case::new(name, Unit::Gups, work, updates as f64).sampled(7, 1)
 }
 
 fn bandwidth(name: String, task: AmTask, bytes: usize) -> Case {

@@ -162,16 +162,3 @@ fn low_half(word: &AtomicU64) -> *const u32 {
     let halves = word.as_ptr().cast_const().cast::<u32>();
     halves.wrapping_add(usize::from(cfg!(target_endian = "big")))
 }
-
-/// Asks for the cache line of `word` ahead of its use; a no-op where the target has no such instruction.
-#[inline(always)]
-pub(crate) fn prefetch<T>(word: &T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing into the program and faults on no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast::<i8>()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = word;
-}

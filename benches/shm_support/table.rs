@@ -5,12 +5,14 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::mapping::{Shared, prefetch};
+use super::mapping::Shared;
+use active_messages::shm::{prefetch, prefetch_l2};
 use lab::random_access::{hpcc, table};
 
-/// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule, and the fastest from
-/// 32 to 128.
-const PREFETCH_DISTANCE: usize = 64;
+/// Updates between a prefetch and its use; far inside the 1024 of the look-ahead rule.
+const PREFETCH_DISTANCE: usize = 128;
+/// Updates between a prefetch into the first cache and its use, the word being in the second by then.
+const NEAR: usize = 24;
 /// Indices of one batch.
 pub(crate) const BATCH: usize = 1 << 12;
 
@@ -69,9 +71,12 @@ impl RawTable {
                 self.value = hpcc::step(self.value);
                 indices.push(self.value & mask);
             }
-            indices.iter().take(PREFETCH_DISTANCE).for_each(|index| prefetch(&table[*index as usize]));
+            indices.iter().take(PREFETCH_DISTANCE).for_each(|index| prefetch_l2(&table[*index as usize]));
             for (at, index) in indices.iter().enumerate() {
                 if let Some(coming) = indices.get(at + PREFETCH_DISTANCE) {
+                    prefetch_l2(&table[*coming as usize]);
+                }
+                if let Some(coming) = indices.get(at + NEAR) {
                     prefetch(&table[*coming as usize]);
                 }
                 let word = &table[*index as usize];
@@ -95,7 +100,7 @@ impl RawTable {
         for place in &mut ahead {
             next = hpcc::step(next);
             *place = next;
-            prefetch(at(next));
+            prefetch_l2(at(next));
         }
         let mut place = 0;
         for _ in 0..updates {
@@ -103,7 +108,8 @@ impl RawTable {
             next = hpcc::step(next);
             ahead[place] = next;
             place = (place + 1) % PREFETCH_DISTANCE;
-            prefetch(at(next));
+            prefetch_l2(at(next));
+            prefetch(at(ahead[(place + NEAR) % PREFETCH_DISTANCE]));
             at(due).fetch_xor(due, Relaxed);
             self.value = due;
         }
@@ -126,7 +132,7 @@ impl OwnTable {
     }
 
     /// Applies the next `updates` of this rank's stream, all of them to its own part, each behind `ahead` others
-    /// that have been prefetched.
+    /// that have been prefetched: into the second cache at once, into the first 24 (or half as many) updates before.
     pub(crate) fn update(&mut self, ahead: usize, updates: u64) {
         match ahead {
             16 => self.update_behind::<16>(updates),
@@ -146,10 +152,13 @@ impl OwnTable {
         for _ in 0..updates {
             next = hpcc::step(next);
             if let Some(word) = words.get((next & mask) as usize) {
-                prefetch(word);
+                prefetch_l2(word);
             }
             let due = std::mem::replace(&mut under_way[place], next);
             place = (place + 1) % AHEAD;
+            if let Some(word) = words.get((under_way[(place + NEAR.min(AHEAD / 2)) % AHEAD] & mask) as usize) {
+                prefetch(word);
+            }
             if let Some(word) = words.get_mut((due & mask) as usize) {
                 *word ^= due;
             }

@@ -107,7 +107,7 @@ pub use {
     config::{JobConfig, JobConfigError},
     job::{Job, JobError, JoinError, JoinOptions},
     pages::LargePages,
-    region::{ShmMemory, prefetch},
+    region::{ShmMemory, prefetch, prefetch_l2},
     reply_path::ShmSlot,
     transport::Shm,
 };

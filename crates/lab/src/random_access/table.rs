@@ -1,7 +1,7 @@
 //! A rank's part of the table, in memory of its own or in its segment, and the check of its final content.
 
 use super::hpcc::Distribution;
-use active_messages::shm::prefetch;
+use active_messages::shm::{prefetch, prefetch_l2};
 use memmap2::MmapMut;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -136,6 +136,10 @@ pub struct Deferred {
     oldest: usize,
 }
 
+/// How many updates before it is applied an update's word is fetched into the first cache: it is in the second one
+/// by then, which has room for more that are under way.
+const NEAR: usize = 24;
+
 /// How many updates wait at most. They count towards the look-ahead of this rank.
 pub const DEFERRED: usize = 128;
 
@@ -155,10 +159,13 @@ impl Deferred {
         let index = |update: u64| (update & mask).wrapping_sub(first) as usize;
         for update in updates {
             if let Some(word) = words.get(index(*update)) {
-                prefetch(word);
+                prefetch_l2(word);
             }
             let due = std::mem::replace(&mut self.updates[oldest], *update);
             oldest = (oldest + 1) % DEFERRED;
+            if let Some(word) = words.get(index(self.updates[(oldest + NEAR) % DEFERRED])) {
+                prefetch(word);
+            }
             if let Some(word) = words.get_mut(index(due)) {
                 *word ^= due;
             }
