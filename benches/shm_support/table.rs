@@ -132,7 +132,8 @@ impl OwnTable {
     }
 
     /// Applies the next `updates` of this rank's stream, all of them to its own part, each behind `ahead` others
-    /// that have been prefetched: into the second cache at once, into the first 24 (or half as many) updates before.
+    /// that have been prefetched: into the second cache at once, into the first 24 (or half as many) updates
+    /// before.
     pub(crate) fn update(&mut self, ahead: usize, updates: u64) {
         match ahead {
             16 => self.update_behind::<16>(updates),

@@ -100,6 +100,13 @@ pub trait Memory {
         let _ = at;
     }
 
+    /// As [`prefetch`](Self::prefetch), but no nearer than the second cache, which has room for more lines that
+    /// are
+    /// under way: for words that will be used some hundred uses later.
+    fn prefetch_l2(&self, at: usize) {
+        self.prefetch(at);
+    }
+
     /// As [`prefetch`](Self::prefetch), for a word of this memory that will be changed: other processors give its
     /// line up meanwhile, so that the change does not wait for that.
     fn prefetch_write(&self, word: &AtomicU64) {
@@ -137,6 +144,10 @@ impl Memory for AnyMemory {
         (**self).prefetch(at);
     }
 
+    fn prefetch_l2(&self, at: usize) {
+        (**self).prefetch_l2(at);
+    }
+
     fn prefetch_write(&self, word: &AtomicU64) {
         (**self).prefetch_write(word);
     }
@@ -164,6 +175,10 @@ impl Memory for MemoryRef<'_> {
 
     fn prefetch(&self, at: usize) {
         (**self).prefetch(at);
+    }
+
+    fn prefetch_l2(&self, at: usize) {
+        (**self).prefetch_l2(at);
     }
 
     fn prefetch_write(&self, word: &AtomicU64) {

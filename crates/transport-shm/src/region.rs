@@ -447,6 +447,11 @@ impl Memory for ShmMemory {
     }
 
     #[inline]
+    fn prefetch_l2(&self, at: usize) {
+        self.0.fetch(at, Use::Later);
+    }
+
+    #[inline]
     fn prefetch_write(&self, word: &AtomicU64) {
         fetch_line(std::ptr::from_ref(word).cast(), Use::Write);
     }

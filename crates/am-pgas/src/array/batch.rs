@@ -14,8 +14,11 @@ use am_core::zerocopy::IntoBytes;
 use am_core::{Endpoint, HasLayer, Rank, Segment, Transport};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Elements that are fetched ahead of the one being worked on.
-pub(super) const AHEAD: usize = 64;
+/// Elements that are fetched ahead of the one being worked on, into the second cache.
+pub(super) const AHEAD: usize = 128;
+
+/// Those of them that are fetched into the first.
+pub(super) const NEAR: usize = 24;
 
 /// Elements that are sorted at a time, at least, and for each rank.
 const AT_ONCE: usize = 1 << 16;

@@ -1,7 +1,7 @@
 //! Batches on elements of one word each in memory that is seen: loops that fetch words ahead, and find the place
 //! of each element once.
 
-use super::batch::AHEAD;
+use super::batch::{AHEAD, NEAR};
 use super::{ArrayError, GlobalArray};
 use crate::pointer::Element;
 use am_core::{Endpoint, Memory, Rank, Transport};
@@ -59,15 +59,11 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
 }
 
 impl<'e, M: Memory> Part<'e, M> {
-    /// Fetches a word ahead of its use; `base` is where the part begins, in bytes.
+    /// Fetches a word into the second cache long before its use; `base` is where the part begins, in bytes.
     #[inline(always)]
-    fn fetch<const CHANGES: bool>(&self, base: usize, offset: usize) -> &'e AtomicU64 {
-        let word = &self.words[offset];
-        match CHANGES {
-            true => self.memory.prefetch_write(word),
-            false => self.memory.prefetch(base + 8 * offset),
-        }
-        word
+    fn fetch(&self, base: usize, offset: usize) -> &'e AtomicU64 {
+        self.memory.prefetch_l2(base + 8 * offset);
+        &self.words[offset]
     }
 }
 
@@ -82,11 +78,15 @@ fn walk<const CHANGES: bool, M: Memory>(
 ) {
     let find = |number: &u64| {
         let (rank, offset) = place(*number);
-        parts[rank].fetch::<CHANGES>(base, offset)
+        parts[rank].fetch(base, offset)
     };
     let mut ahead: [&AtomicU64; AHEAD] = [&parts[0].words[0]; AHEAD];
     // One loop for all of it, so that what is called is compiled once, and in place.
     for at in 0..indices.len() + AHEAD {
+        // An atomic operation waits for its word; a load from the second cache is hidden by the next ones.
+        if CHANGES {
+            parts[0].memory.prefetch_write(ahead[(at + NEAR) % AHEAD]);
+        }
         let word = &mut ahead[at % AHEAD];
         if at >= AHEAD {
             f(word, at - AHEAD);
@@ -97,7 +97,7 @@ fn walk<const CHANGES: bool, M: Memory>(
     }
 }
 
-/// The same, but finds the place of each element when it is fetched and once more when it is used.
+/// The same, but finds the place of each element when it is fetched and when it is used.
 #[inline(always)]
 fn walk_twice<const CHANGES: bool, M: Memory>(
     parts: &[Part<'_, M>],
@@ -108,12 +108,16 @@ fn walk_twice<const CHANGES: bool, M: Memory>(
 ) {
     let fetch = |number: &u64| {
         let (rank, offset) = place(*number);
-        parts[rank].fetch::<CHANGES>(base, offset);
+        parts[rank].fetch(base, offset);
     };
     indices.iter().take(AHEAD).for_each(fetch);
     for (at, number) in indices.iter().enumerate() {
         if let Some(coming) = indices.get(at + AHEAD) {
             fetch(coming);
+        }
+        if let Some(near) = indices.get(at + NEAR).filter(|_| CHANGES) {
+            let (rank, offset) = place(*near);
+            parts[rank].memory.prefetch_write(&parts[rank].words[offset]);
         }
         let (rank, offset) = place(*number);
         f(&parts[rank].words[offset], at);
