@@ -35,8 +35,11 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(digest: u32) -> Self {
-        Self { digest, expected: AtomicUsize::new(0) }
+        Self { digest, expected: AtomicUsize::new(Self::UNKNOWN) }
     }
+
+    /// No request was made yet: its buffer is one that goes round, which a new one would join.
+    const UNKNOWN: usize = 1;
 
     /// A buffer for a request; none where no request has had any bytes.
     #[inline]
@@ -51,8 +54,11 @@ impl Known {
     #[inline]
     pub(crate) fn had(&self, bytes: usize) {
         let before = self.expected.load(Ordering::Relaxed);
-        // Once there were bytes, there may be some again: a buffer is taken for them from then on.
-        let expected = buffers::expect(before, bytes).max(before.min(1));
+        let expected = match (before, bytes) {
+            (0 | Self::UNKNOWN, 0) => 0,
+            // Once there were bytes, there may be some again: a buffer is taken for them from then on.
+            _ => buffers::expect(before, bytes).max(Self::UNKNOWN + 1),
+        };
         if expected != before {
             self.expected.store(expected, Ordering::Relaxed);
         }
