@@ -18,16 +18,30 @@ type Begun = (u64, Result<(), SendError>);
 /// How long a wait for a signal sleeps at most before it looks again: a peer's store wakes nobody.
 const GLANCE: Span = Span::from_micros(20);
 
-/// Ends an operation that a panic keeps from being sent in full, as of a handler that a call serves meanwhile:
-/// nobody would answer what was not sent.
+/// How an operation counts what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// It is one message.
+    One,
+    /// Each message is counted before it is sent, and the operation until all were.
+    Counted,
+}
+
+/// Breaks an operation off that a panic keeps from being sent in full, as of a handler that a call serves
+/// meanwhile: nobody would answer the message that waited for room. What was sent before goes on alone.
 struct Sending<'e, T: Transport, S: HasLayer<OneSided>> {
     endpoint: &'e mut Endpoint<T, S>,
     id: u64,
+    parts: Parts,
 }
 
 impl<T: Transport, S: HasLayer<OneSided>> Drop for Sending<'_, T, S> {
     fn drop(&mut self) {
-        self.endpoint.layer_unscheduled::<OneSided>().operations.end(self.id);
+        let operations = &mut self.endpoint.layer_unscheduled::<OneSided>().operations;
+        if self.parts == Parts::Counted {
+            operations.expect_less(self.id);
+        }
+        operations.break_off(self.id);
     }
 }
 
@@ -73,9 +87,10 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     pub(super) fn sending(
         &mut self,
         id: u64,
+        parts: Parts,
         send: impl FnOnce(&mut Self) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
-        let sending = Sending { endpoint: self, id };
+        let sending = Sending { endpoint: self, id, parts };
         let sent = send(sending.endpoint);
         std::mem::forget(sending);
         sent
@@ -114,7 +129,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.place(rank, offset, bytes.len() as u64)?;
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, 0, owner);
-        let sent = self.sending(id, |endpoint| endpoint.put_pieces(to, id, offset, bytes));
+        let sent = self.sending(id, Parts::Counted, |endpoint| endpoint.put_pieces(to, id, offset, bytes));
         self.layer_unscheduled::<OneSided>().operations.all_sent(id);
         self.started(id, owner, sent)
     }
@@ -222,14 +237,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let native = self.native(to);
         let sent = if native.signal && bytes.len() as u64 <= native.put {
             let place = (offset, Ticket { id, part: 0 });
-            self.sending(id, |endpoint| {
+            self.sending(id, Parts::One, |endpoint| {
                 endpoint.start_native(to, place, bytes.len() as u64, |network, to, done| {
                     network.put(to, bytes, Some(counter), done)
                 })
             })
         } else {
             let (put, args) = (requests.put_signal, (id, counter));
-            self.sending(id, |endpoint| endpoint.request_long(to, put, args, bytes, offset))
+            self.sending(id, Parts::One, |endpoint| endpoint.request_long(to, put, args, bytes, offset))
         };
         self.started(id, Owner::Handle, sent)
     }
@@ -323,7 +338,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.place(rank, offset, len as u64)?;
         let to = self.target(rank)?;
         let (id, _) = self.begin(to, 1, len, Owner::Handle);
-        let sent = self.sending(id, |endpoint| endpoint.get_pieces(to, id, offset, len, 0));
+        let sent = self.sending(id, Parts::Counted, |endpoint| endpoint.get_pieces(to, id, offset, len, 0));
         self.layer_unscheduled::<OneSided>().operations.all_sent(id);
         Ok((id, sent))
     }
@@ -387,7 +402,8 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             return Ok(());
         }
         let (id, _) = self.begin(to, 1, 0, Owner::Quiet);
-        let sent = self.sending(id, |endpoint| endpoint.get_pieces_into(to, id, offset, len as u64, into));
+        let sent = self
+            .sending(id, Parts::Counted, |endpoint| endpoint.get_pieces_into(to, id, offset, len as u64, into));
         self.layer_unscheduled::<OneSided>().operations.all_sent(id);
         self.started::<()>(id, Owner::Quiet, sent).map(drop)
     }
@@ -456,14 +472,14 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         let (id, requests) = self.begin(to, 1, 0, owner);
         let sent = if self.native(to).does(&atomic) {
             let (fetch, place) = (owner == Owner::Handle, (offset, Ticket { id, part: 0 }));
-            self.sending(id, |endpoint| {
+            self.sending(id, Parts::One, |endpoint| {
                 endpoint.start_native(to, place, V::KIND.size(), |network, to, done| {
                     network.atomic(to, &atomic, fetch, done)
                 })
             })
         } else {
             let args = (id, offset, atomic.number(), atomic.operand, atomic.expected);
-            self.sending(id, |endpoint| endpoint.request(to, requests.atomic, args))
+            self.sending(id, Parts::One, |endpoint| endpoint.request(to, requests.atomic, args))
         };
         self.started(id, owner, sent)
     }

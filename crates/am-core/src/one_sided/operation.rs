@@ -205,6 +205,10 @@ struct Slot {
     failed: Failures,
     /// Whether the slot is in use.
     used: bool,
+    /// Whether not all of it was sent, so that what was goes on alone.
+    broken_off: bool,
+    /// How many operations had begun before it.
+    number: u64,
     owner: Owner,
     value: u64,
     bytes: Vec<u8>,
@@ -215,6 +219,8 @@ struct Slot {
 pub(super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
+    /// How many have begun.
+    begun: u64,
     /// Operations that the next `quiet` waits for, those whose handle was dropped, and those that failed.
     quiet: u32,
     let_go: u32,
@@ -246,6 +252,8 @@ impl Operations {
                 region: false,
                 failed: Failures::default(),
                 used: false,
+                broken_off: false,
+                number: 0,
                 owner,
                 value: 0,
                 bytes: Vec::new(),
@@ -254,7 +262,8 @@ impl Operations {
         });
         let slot = &mut self.slots[index as usize];
         (slot.target, slot.missing, slot.used, slot.owner, slot.value) = (target, parts, true, owner, 0);
-        slot.region = false;
+        (slot.region, slot.broken_off, slot.number) = (false, false, self.begun);
+        self.begun += 1;
         slot.failed.clear();
         slot.bytes.clear();
         slot.bytes.resize(bytes, 0);
@@ -415,6 +424,13 @@ impl Operations {
         }
     }
 
+    /// A message that an operation expected was not sent.
+    pub(super) fn expect_less(&mut self, id: u64) {
+        if let Some(slot) = self.slot(id) {
+            slot.missing = slot.missing.saturating_sub(1);
+        }
+    }
+
     /// The message that an operation was begun with is no message, but kept it under way until all were sent.
     pub(super) fn all_sent(&mut self, id: u64) {
         if let Some(target) = self.slot(id).map(|slot| slot.target) {
@@ -459,13 +475,19 @@ impl Operations {
     pub(super) fn break_off(&mut self, id: u64) {
         let Some(slot) = self.slot(id) else { return };
         slot.missing = slot.missing.saturating_sub(1);
+        slot.broken_off = true;
         self.abandon(id);
     }
 
-    /// Whether operations go on alone.
-    pub(super) fn has_let_go(&mut self) -> bool {
-        self.take_note();
-        self.let_go != 0
+    /// How many operations have begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Whether operations are under way that were broken off and had begun when so many had before.
+    pub(super) fn has_broken_off(&self, begun: u64) -> bool {
+        let broken_off = |slot: &Slot| slot.used && slot.broken_off && slot.number >= begun;
+        self.let_go != 0 && self.slots.iter().any(broken_off)
     }
 
     /// Whether an operation is done.

@@ -1,5 +1,6 @@
 //! Puts and gets of many runs: loops where the segment is memory, else messages that carry many runs each.
 
+use super::access::Parts;
 use super::operation::{Operation, Owner};
 use super::runs::{Described, Runs, describe};
 use super::{Done, Got, OneSided, OneSidedError, PIECE, take_in};
@@ -141,7 +142,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         send: impl FnOnce(&mut Self, &mut Vec<u8>) -> Result<(), SendError>,
     ) -> Result<(), SendError> {
         let mut buffer = std::mem::take(&mut self.layer_unscheduled::<OneSided>().outgoing);
-        let sent = self.sending(id, |endpoint| send(endpoint, &mut buffer));
+        let sent = self.sending(id, Parts::Counted, |endpoint| send(endpoint, &mut buffer));
         let layer = self.layer_unscheduled::<OneSided>();
         layer.outgoing = buffer;
         layer.operations.all_sent(id);

@@ -10,8 +10,15 @@ use crate::transport::{OperationFault, PeerStatus, Transport, WaitReason};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Steps of a wait between two looks at its target's status.
+/// Steps of a wait between two looks at its target's status, once there were as many.
 const LOOKS: u32 = 64;
+
+/// Whether a wait looks at its target's status in its step with this number: asking may cost more than a step, and
+/// a
+/// step may sleep for long.
+fn looks(step: u32) -> bool {
+    step.is_multiple_of(LOOKS) || step < LOOKS && step.is_power_of_two()
+}
 
 impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
     /// Waits until an operation is done, serving incoming messages meanwhile, and returns what it brings.
@@ -110,8 +117,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
             return Ok(Some(operations.failures(id)));
         }
         *steps = steps.wrapping_add(1);
-        // Asking for a peer's status may cost more than a step.
-        if *steps != 1 && !steps.is_multiple_of(LOOKS) && self.losses() == *losses {
+        if !looks(*steps) && self.losses() == *losses {
             return Ok(None);
         }
         *losses = self.losses();
@@ -246,7 +252,7 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
                 return Ok::<_, WaitError>(Some(operations.take_failed()));
             }
             steps = steps.wrapping_add(1);
-            if steps == 1 || steps.is_multiple_of(LOOKS) || endpoint.losses() != losses {
+            if looks(steps) || endpoint.losses() != losses {
                 losses = endpoint.losses();
                 endpoint.let_stranded_go(|endpoint| Ok::<_, WaitError>(endpoint.poll_until_empty()?))?;
             }
@@ -256,19 +262,25 @@ impl<T: Transport, S: HasLayer<OneSided>> Endpoint<T, S> {
         self.fail(failed?)
     }
 
-    /// Waits until the operations are done, or their targets gone, that neither a handle nor [`Endpoint::quiet`]
-    /// tells of: those whose handles were dropped, and what an operation had sent before it failed. The loss of no
-    /// other rank ends it, acknowledged or not. Losses, and errors of handlers and layers, are told by the next
-    /// poll or wait.
+    /// How many one-sided operations of this endpoint have begun that travel as messages or by the network: a
+    /// moment for [`Endpoint::settle_broken_off`].
+    pub fn operations_begun(&self) -> u64 {
+        self.layer::<OneSided>().operations.begun()
+    }
+
+    /// Waits until what operations had sent that could not be sent in full is done, or its targets gone: of
+    /// operations that have begun since [`Endpoint::operations_begun`] returned `begun`. Nobody else tells of
+    /// these before the next [`Endpoint::quiet`]. The loss of no other rank ends it, acknowledged or not. Losses,
+    /// and errors of handlers and layers, are told by the next poll or wait.
     ///
     /// # Errors
     /// The endpoint's time-out ran out.
-    pub fn settle_dropped(&mut self) -> Result<(), WaitError> {
+    pub fn settle_broken_off(&mut self, begun: u64) -> Result<(), WaitError> {
         let (mut steps, mut losses) = (0u32, self.losses());
         self.wait_through(|endpoint| {
             steps = steps.wrapping_add(1);
-            let has = |endpoint: &mut Self| endpoint.layer_unscheduled::<OneSided>().operations.has_let_go();
-            if has(endpoint) && (steps == 1 || steps.is_multiple_of(LOOKS) || endpoint.losses() != losses) {
+            let has = |endpoint: &Self| endpoint.layer::<OneSided>().operations.has_broken_off(begun);
+            if has(endpoint) && (looks(steps) || endpoint.losses() != losses) {
                 losses = endpoint.losses();
                 endpoint.let_stranded_go(|endpoint| {
                     endpoint.look_for_last_words();

@@ -648,3 +648,52 @@ fn what_was_done_before_a_loss_is_done() {
         });
     }
 }
+
+/// After a panic of a handler served amid a get, `quiet` leaves nothing under way.
+#[test]
+fn quiet_waits_for_what_was_sent_before_a_panic() {
+    let mut ranks = network(2, CONFIG.requests(4).medium(100).long(100)).into_iter();
+    let [zero, one] = std::array::from_fn(|_| ranks.next().unwrap());
+    let (serve, told) = mpsc::channel::<()>();
+    let attached = &Barrier::new(2);
+    let with_boom = |transport: Loopback| {
+        let mut handlers = Handlers::<OneSided>::new();
+        let one_sided = OneSided::register(&mut handlers).unwrap();
+        let boom = handlers
+            .request("boom", |_: &mut OneSided, _, (): (), _| -> am_core::HandlerResult { panic!("boom") })
+            .unwrap();
+        (Endpoint::attach(transport, handlers, one_sided).unwrap(), boom)
+    };
+    thread::scope(move |scope| {
+        let serve = serve;
+        scope.spawn(move || {
+            let (mut endpoint, boom) = with_boom(one);
+            endpoint.segment().write(0, &[7; 1000]).unwrap();
+            endpoint.request(Rank(0), boom, ()).unwrap();
+            attached.wait();
+            told.recv().unwrap_err();
+            while endpoint.status(Rank(0)) == Some(am_core::PeerStatus::Active) {
+                let _ = endpoint.poll();
+                thread::yield_now();
+            }
+        });
+        let (mut endpoint, _) = with_boom(zero);
+        attached.wait();
+        let panicked =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| endpoint.get_nbi(Rank(1), 0, 1000, 2000)));
+        assert!(panicked.is_err(), "{panicked:?}");
+        endpoint.set_timeout(am_core::Span::from_millis(100));
+        let quiet = endpoint.quiet();
+        endpoint.set_timeout(None);
+        endpoint.segment().write(2000, &[0; 1000]).unwrap();
+        drop(serve);
+        let until = std::time::Instant::now();
+        let mut found = [0; 1000];
+        while until.elapsed().as_millis() < 300 && found == [0; 1000] {
+            let _ = endpoint.poll();
+            endpoint.segment().read(2000, &mut found).unwrap();
+            thread::yield_now();
+        }
+        assert!(quiet.is_err() || found == [0; 1000], "quiet returned, and then the get wrote");
+    });
+}

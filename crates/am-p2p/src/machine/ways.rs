@@ -1,9 +1,8 @@
 //! Which of two ways a long message takes between processes of one host: read by the system where it lies, by one
 //! copy, or written to the receiver's segment and copied out of it, by two that overlap. Which one is faster
-//! depends
-//! on the system, on the length, and on how lines pass between the two processors, so that both are tried and
-//! timed
-//! with the program's own messages.
+//! depends on the system, on the length, and on how lines pass between the two processors, so that both are tried
+//! and timed with the program's own messages. The time of a written message includes what the receiver computes
+//! between posting and waiting, so that receivers that post early and wait late have messages read.
 //!
 //! Trials take [`TRIAL`] messages each and become rare: the more a way has lost by, the later it is tried again.
 //! The state machine has no clock otherwise. Nothing is timed where the configuration or the transport decides, so

@@ -236,6 +236,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         let at_once = AT_ONCE.max(ranks * AT_ONCE_EACH);
         let mut sorted = Sorted::default();
         let (mut before, mut now) = (Vec::new(), Vec::new());
+        let first = endpoint.operations_begun();
         let mut end = |_: &_, brought, known| end(brought, known);
         for (round, indices) in indices.chunks(at_once).enumerate() {
             let places = indices.iter().map(|number| {
@@ -248,17 +249,17 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
                     Ok(started) => now.push(started),
                     Err(error) => {
                         let all = before.into_iter().chain(now);
-                        return Ok(pending::finish(endpoint, all, Err(error), end)?);
+                        return Ok(pending::finish(endpoint, first, all, Err(error), end)?);
                     }
                 }
             }
-            let waited = pending::finish(endpoint, before.drain(..), Ok(()), &mut end);
+            let waited = pending::finish(endpoint, first, before.drain(..), Ok(()), &mut end);
             if waited.is_err() {
-                return Ok(pending::finish(endpoint, now, waited, end)?);
+                return Ok(pending::finish(endpoint, first, now, waited, end)?);
             }
             std::mem::swap(&mut before, &mut now);
         }
-        Ok(pending::finish(endpoint, before, Ok(()), end)?)
+        Ok(pending::finish(endpoint, first, before, Ok(()), end)?)
     }
 
     fn runs_of<'r>(&self, offsets: &'r [u32]) -> Runs<'r> {

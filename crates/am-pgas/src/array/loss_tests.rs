@@ -155,3 +155,53 @@ fn nothing_stays_under_way_that_waited_for_room() {
         });
     }
 }
+
+/// A call that fails does not wait for an operation of the program's own on a rank that the array's call
+/// has nothing to do with.
+#[test]
+fn a_call_that_fails_waits_for_no_operations_of_others() {
+    let config = LoopbackConfig::default().direct(false);
+    let (ready, lost) = (Barrier::new(4), Barrier::new(3));
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    thread::scope(|scope| {
+        for transport in network(4, config) {
+            let (ready, lost, done, ended) = (&ready, &lost, done.clone(), &ended);
+            scope.spawn(move || {
+                let mut handlers = Handlers::new();
+                let pgas = Pgas::register(&mut handlers).unwrap();
+                let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
+                let distribution = Distribution::new([ELEMENTS], [Layout::Block], [4]).unwrap();
+                let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
+                endpoint.barrier().unwrap();
+                ready.wait();
+                if endpoint.rank() == Rank(1) {
+                    return;
+                }
+                while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
+                    thread::yield_now();
+                }
+                lost.wait();
+                if endpoint.rank() == Rank(3) {
+                    // Computes until rank 0's call has ended.
+                    let late = ended.lock().unwrap().recv_timeout(Duration::from_secs(5));
+                    assert!(late.is_ok(), "the call of rank 0 waits for rank 3");
+                }
+                if endpoint.rank() == Rank(0) {
+                    endpoint.set_timeout(Some(Span::from_secs(10)));
+                    // The program's own, on rank 3, and dropped.
+                    drop(endpoint.put_nb(Rank(3), 0, &[1]).unwrap());
+                    let theirs: Vec<u64> = (ELEMENTS / 4..ELEMENTS / 2).collect();
+                    let called = array.batch_store(&mut endpoint, &theirs, &theirs);
+                    assert_eq!(called.unwrap_err().lost_rank(), Some(Rank(1)));
+                    done.send(()).unwrap();
+                    return;
+                }
+                while endpoint.status(Rank(0)) == Some(PeerStatus::Active) {
+                    let _ = endpoint.poll();
+                    thread::yield_now();
+                }
+            });
+        }
+    });
+}

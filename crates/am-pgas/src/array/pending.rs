@@ -5,12 +5,13 @@ use am_core::{Endpoint, HasLayer, SendError, Transport, WaitError};
 
 /// Waits for operations and hands `sink` what each brings, with what is known of it. After an error, of a wait or
 /// `before`, those that are left are waited for all the same, whoever else is lost, and what one had sent that
-/// could not be sent in full.
+/// could not be sent in full, if it had begun when `begun` had before or later.
 ///
 /// # Errors
 /// The first error. After the endpoint's time-out nothing is waited for any more.
 pub(super) fn finish<T: Transport, S: HasLayer<OneSided>, R: Output, K>(
     endpoint: &mut Endpoint<T, S>,
+    begun: u64,
     operations: impl IntoIterator<Item = (Operation<R>, K)>,
     before: Result<(), OneSidedError>,
     mut sink: impl FnMut(&Endpoint<T, S>, R, K),
@@ -44,7 +45,7 @@ pub(super) fn finish<T: Transport, S: HasLayer<OneSided>, R: Output, K>(
     }
     if outcome.as_ref().is_err_and(|error| !late && !timed_out(error)) {
         // After a time-out it is not waited for any more.
-        let _ = endpoint.settle_dropped();
+        let _ = endpoint.settle_broken_off(begun);
     }
     outcome
 }

@@ -100,6 +100,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         rows: &mut [Row],
         mut sink: impl FnMut(&Endpoint<T, S>, u64, &[V]),
     ) -> Result<(), ArrayError> {
+        let first = endpoint.operations_begun();
         let mut begun: Vec<(Operation<Vec<V>>, &[Row])> = Vec::new();
         let mut outcome = Ok(());
         let mut row_buffer: Vec<V> = Vec::new();
@@ -127,7 +128,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
                 sink(endpoint, row.at, values);
             }
         };
-        Ok(pending::finish(endpoint, begun, outcome, sink)?)
+        Ok(pending::finish(endpoint, first, begun, outcome, sink)?)
     }
 
     /// Reads the elements of a section, in row-major order: a range of an array of one dimension, a box of others.
@@ -174,6 +175,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
         let write = |memory: &LocalSlice<'_, V, T::Memory>, row: Row| memory.write(row.place.offset, of(&row));
         let mut packed = Vec::new();
         self.rows(endpoint, section, write, |endpoint, rows| {
+            let first = endpoint.operations_begun();
             let (mut begun, mut outcome) = (Vec::new(), Ok(()));
             for rows in group(rows) {
                 let rank: Rank = rows[0].place.rank;
@@ -193,7 +195,7 @@ impl<V: Element, const D: usize> GlobalArray<V, D> {
                     }
                 }
             }
-            Ok(pending::finish(endpoint, begun, outcome, |_, (), ()| ())?)
+            Ok(pending::finish(endpoint, first, begun, outcome, |_, (), ()| ())?)
         })
     }
 }

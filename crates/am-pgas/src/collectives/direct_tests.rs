@@ -266,3 +266,185 @@ fn crowded_members_let_others_come() {
     });
     assert_eq!(gave_way[0].load(Ordering::SeqCst), YIELDS);
 }
+
+/// Room of teams that every member has dropped is used again, by those who make other teams.
+#[test]
+fn room_of_teams_that_were_dropped_is_used_again() {
+    let direct = play_over(3, tuned(false, true), |endpoint| {
+        let world = &Team::world(endpoint).unwrap();
+        let me = world.me();
+        let mut shared = [0; 2];
+        for (phase, pair) in [[0, 1], [0, 2]].into_iter().enumerate() {
+            let mut held = Vec::new();
+            for _ in 0..20 {
+                let team = world.split(endpoint, pair.contains(&me).then_some(0), 0).unwrap();
+                let Some(team) = team else { continue };
+                shared[phase] += u32::from(endpoint.layer::<Collectives>().engine().shares(team.members.context));
+                // One of the two comes later, so that it finds the other there.
+                for late in [0, 1, 0, 1] {
+                    if team.me() == late {
+                        thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    team.barrier(endpoint).unwrap();
+                }
+                held.push(team);
+            }
+        }
+        Some(shared)
+    });
+    assert_eq!(direct, [[20, 20], [20, 0], [0, 20]].map(Some));
+}
+
+/// An operator that panics leaves the caller's elements alone.
+#[test]
+fn operators_that_panic_leave_the_elements() {
+    let found = play_over(2, tuned(false, true), |endpoint| {
+        let world = &Team::world(endpoint).unwrap();
+        let mut left = [[0u64; 2]; 2];
+        for (late, left) in (0u32..).zip(&mut left) {
+            let team = world.duplicate(endpoint).unwrap();
+            let me = u64::from(team.me());
+            let mut elements = [7 + me, 9 + me];
+            if team.me() == late {
+                thread::sleep(std::time::Duration::from_millis(5));
+            }
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let operator = move |a: u64, b: u64| if a >= 9 { panic!("refused") } else { a + b };
+                let _ = team.allreduce(endpoint, &mut elements, operator);
+            }));
+            let _ = panicked;
+            *left = [elements[0] - me, elements[1] - me];
+        }
+        Some(left)
+    });
+    assert_eq!(found, [Some([[7, 9]; 2]); 2]);
+}
+
+/// Random operations in teams that overlap, some with handles, give what they should.
+#[test]
+fn operations_in_teams_that_overlap_give_what_they_should() {
+    for seed in 0..12u64 {
+        let found = play_over(4, tuned(seed % 4 == 3, true), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let me = world.me();
+            let lists: [&[u32]; 4] = [&[0, 1, 2], &[3, 1, 2], &[0, 3], &[0, 1, 2, 3]];
+            let teams: Vec<_> = lists.iter().map(|list| world.select(endpoint, list).unwrap()).collect();
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let mut pending = Vec::new();
+            for round in 0..4000u64 {
+                let at = random(4) as usize;
+                let (kind, root, wide) = (random(8), random(lists[at].len() as u64) as u32, random(40) == 0);
+                let (naps, who) = (random(300) == 0, random(4) as u32);
+                if naps && who == me {
+                    thread::sleep(std::time::Duration::from_micros(300));
+                }
+                let Some(team) = &teams[at] else { continue };
+                let n = u64::from(team.size());
+                let words = if wide { 40 } else { 1 + (round % 4) as usize };
+                let given = vec![round * 10 + u64::from(team.me()); words];
+                let sum = vec![n * round * 10 + n * (n - 1) / 2; words];
+                let of_root = vec![round * 10 + u64::from(root); words];
+                let mut data = given.clone();
+                match kind {
+                    0 => team.barrier(endpoint).unwrap(),
+                    1 | 2 => {
+                        team.allreduce(endpoint, &mut data, Sum).unwrap();
+                        assert_eq!(data, sum, "round {round}");
+                    }
+                    3 | 4 => {
+                        team.broadcast(endpoint, root, &mut data).unwrap();
+                        assert_eq!(data, of_root, "round {round}");
+                    }
+                    5 => {
+                        team.reduce(endpoint, root, &mut data, Sum).unwrap();
+                        assert_eq!(data, if team.me() == root { sum } else { given }, "round {round}");
+                    }
+                    6 => pending.push((team.allreduce_nb(endpoint, data, Sum).unwrap(), sum)),
+                    _ => pending.push((team.broadcast_nb(endpoint, root, data).unwrap(), of_root)),
+                }
+                if pending.len() > 12 || round % 97 == 0 {
+                    for (handle, expected) in pending.drain(..) {
+                        assert_eq!(handle.wait(endpoint).unwrap(), expected, "before round {round}");
+                    }
+                }
+            }
+            for (handle, expected) in pending.drain(..) {
+                assert_eq!(handle.wait(endpoint).unwrap(), expected);
+            }
+            Some(())
+        });
+        assert_eq!(found, [Some(()); 4], "seed {seed}");
+    }
+}
+
+/// Calls that differ are told to all, whoever differs and when.
+#[test]
+fn calls_that_differ_late_are_told_to_all() {
+    for seed in 0..60u64 {
+        let found = play_over(3, tuned(false, true), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let (wrong, at) = ((seed % 3) as u32, 5 + seed % 17);
+            let mut outcome = Ok(());
+            for round in 0..60u64 {
+                let differs = round == at && world.me() == wrong;
+                let words = if differs { 3 } else { 2 };
+                let mut data = vec![1u64; words];
+                let root = (round / 5 % 3) as u32;
+                outcome = match (seed / 3 + round / 7) % 3 {
+                    0 => world.broadcast(endpoint, root, &mut data),
+                    1 => world.reduce(endpoint, root, &mut data, Sum),
+                    _ => world.allreduce(endpoint, &mut data, Sum),
+                };
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            Some(outcome.is_err())
+        });
+        assert_eq!(found, [Some(true); 3], "seed {seed}");
+    }
+}
+
+/// A member that goes amid small operations is told to all; what came before is right.
+#[test]
+fn losses_amid_small_operations_are_told_to_all() {
+    for seed in 0..60u64 {
+        let found = play_over(4, tuned(false, true), |endpoint| {
+            let world = Team::world(endpoint).unwrap();
+            let me = world.me();
+            for round in 0..200u64 {
+                if u64::from(me) == seed % 4 && round == 3 + seed {
+                    return None;
+                }
+                let mut data = [round + u64::from(me); 2];
+                let root = (round % 4) as u32;
+                let done = match (round / 9 + seed) % 3 {
+                    0 => world.broadcast(endpoint, root, &mut data).map(|()| data[0] == round + u64::from(root)),
+                    1 => world
+                        .reduce(endpoint, root, &mut data, Sum)
+                        .map(|()| me != root || data[0] == 4 * round + 6),
+                    _ => world.allreduce(endpoint, &mut data, Sum).map(|()| data[0] == 4 * round + 6),
+                };
+                match done {
+                    Ok(right) => assert!(right, "seed {seed}, round {round}: {data:?}"),
+                    Err(CollectiveError::Lost { rank, .. }) => {
+                        assert_eq!(u64::from(rank.0), seed % 4);
+                        return Some(true);
+                    }
+                    Err(other) => panic!("seed {seed}: {other}"),
+                }
+            }
+            Some(false)
+        });
+        let lost = (seed % 4) as usize;
+        for (member, found) in found.into_iter().enumerate().filter(|(member, _)| *member != lost) {
+            assert_eq!(found, Some(true), "seed {seed}, member {member}");
+        }
+    }
+}

@@ -524,12 +524,27 @@ impl Engine {
     /// it is done once they may soon need to know.
     #[inline]
     pub(super) fn settle_soon<P: Post>(&mut self, index: usize, post: &mut P) {
+        let number = self.contexts[index].members.context;
+        if self.untold != Some(number) {
+            self.tell_rest(number, post);
+        }
         let context = &mut self.contexts[index];
         if context.done().wrapping_sub(context.told) >= SLOTS / 2 {
             return self.settle(index, post);
         }
         if std::mem::take(&mut context.wakes_others) {
             context.wake_others(post);
+        }
+    }
+
+    /// Operations of another team than the last ones end: tells with which of those this member is done, since
+    /// there
+    /// may be no more of them, and the others could give the lines of a team that all have let go to another.
+    #[cold]
+    fn tell_rest<P: Post>(&mut self, number: u32, post: &mut P) {
+        let before = self.untold.replace(number);
+        if let Some(index) = before.and_then(|before| self.context_index(before)) {
+            self.settle(index, post);
         }
     }
 

@@ -204,6 +204,8 @@ pub(crate) struct Engine {
     at_once: u32,
     /// Whether it waits for a time: since when an operation has stood still.
     counts_time: bool,
+    /// The team with whose last operations this member may be done without having told.
+    untold: Option<u32>,
 }
 
 /// What a member does in an operation through shared memory.
@@ -241,6 +243,7 @@ impl Engine {
             lent_cost: LentCost::default(),
             at_once: 0,
             counts_time: false,
+            untold: None,
         }
     }
 

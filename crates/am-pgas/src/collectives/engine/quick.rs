@@ -4,7 +4,7 @@
 
 use super::direct::Direct;
 use super::instance::{Data, Instance};
-use super::lines::SMALL;
+use super::lines::{Lines, SMALL};
 use super::{Engine, Post, directly};
 use crate::collectives::error::{Call, Failure, Operation};
 use crate::collectives::operator::Fold;
@@ -13,6 +13,22 @@ use crate::collectives::tuning::Seat;
 
 /// Operations that may end at once before the endpoint serves its peers.
 const AT_ONCE: u32 = 16;
+
+/// What is folded into the caller's elements. Dropped amid that, as in a panic of the operator, it puts back what
+/// the
+/// caller gave, which the member's own line has as well.
+struct Folded<'a> {
+    lines: &'a Lines,
+    me: usize,
+    sequence: u32,
+    bytes: &'a mut [u8],
+}
+
+impl Drop for Folded<'_> {
+    fn drop(&mut self) {
+        self.lines.take(self.me, self.sequence, self.bytes);
+    }
+}
 
 /// How often a member looks at the lines of the others, at first one look after the other, then letting others use
 /// its processor before each.
@@ -154,11 +170,14 @@ impl Engine {
                 let fold = fold.expect("an operation that combines has an operator");
                 let mut given = [0; SMALL];
                 let given = &mut given[..bytes.len()];
-                lines.take(0, sequence, bytes);
+                // An operator that panics leaves what was given.
+                let folded = Folded { lines, me, sequence, bytes };
+                lines.take(0, sequence, folded.bytes);
                 for member in 1..context.members.ranks.len() {
                     lines.take(member, sequence, given);
-                    fold(bytes, given, Side::Right);
+                    fold(folded.bytes, given, Side::Right);
                 }
+                std::mem::forget(folded);
             }
             _ => {}
         }
