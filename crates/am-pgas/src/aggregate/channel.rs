@@ -136,6 +136,26 @@ impl Drop for Filled<'_> {
     }
 }
 
+/// Puts items into item buffers until `put` finds no room for one, or as many are held as may be.
+#[inline(always)]
+fn fill<T: Element>(
+    items: &mut impl Iterator<Item = (Rank, T)>,
+    bound: usize,
+    held: &mut usize,
+    mut put: impl FnMut(u32, &[u8]) -> bool,
+) -> (u64, Option<(Rank, T)>) {
+    let room = bound.saturating_sub(*held);
+    let mut filled = Filled { held, count: 0 };
+    while filled.count < room {
+        let Some((to, item)) = items.next() else { break };
+        if !put(to.0, item.as_bytes()) {
+            return (filled.count as u64, Some((to, item)));
+        }
+        filled.count += 1;
+    }
+    (filled.count as u64, None)
+}
+
 /// One aggregator at one rank.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -144,8 +164,10 @@ pub(super) struct Channel {
     grid: Grid,
     /// What the records of each hop's messages are, and those of items that have arrived.
     pub(super) layouts: [Layout; MOST_HOPS + 1],
-    /// One for each neighbour of each hop, and the last for items that have arrived.
+    /// One for each neighbour of each hop, and one for items that have arrived: by rank where there is one hop.
     pub(super) item_buffers: Vec<ItemBuffer>,
+    /// Number of that for items that have arrived.
+    own_buffer: usize,
     /// Number of the item buffer of the next hop to each rank.
     pub(super) next: Vec<u32>,
     /// Items of this rank in item buffers or waiting for the function here, and how many there may be.
@@ -196,9 +218,11 @@ impl Channel {
         for hop in 0..hops {
             item_buffers.extend(grid.targets(me, hop).map(|to| ItemBuffer::new(to, hop, plan.layout(hop), bytes)));
         }
-        item_buffers.push(ItemBuffer::new(me, hops, plan.layout(hops), bytes));
+        // Where there is one hop, those of all ranks in their order.
+        let own = if hops == 1 { me as usize } else { item_buffers.len() };
+        item_buffers.insert(own, ItemBuffer::new(me, hops, plan.layout(hops), bytes));
         let item_buffer = |to| match grid.next(me, to) {
-            None => item_buffers.len() as u32 - 1,
+            None => own as u32,
             Some((hop, target)) => {
                 let item_buffer = item_buffers
                     .iter()
@@ -213,13 +237,13 @@ impl Channel {
             waits.then(|| ParkedMessages::new(plan.ranks, &neighbours, plan.config.window, bytes))
         };
         let room: usize = item_buffers.iter().map(ItemBuffer::capacity).sum();
-        let room = room + item_buffers[item_buffers.len() - 1].capacity();
+        let room = room + item_buffers[own].capacity();
         let look_ahead = plan.config.look_ahead.unwrap_or(usize::MAX).min(room);
         Ok(Self {
             layouts: std::array::from_fn(|hop| plan.layout(hop)),
             parked: (0..hops).map(parked_messages).collect(),
             own: None,
-            own_words: buffer(item_buffers[item_buffers.len() - 1].memory()),
+            own_words: buffer(item_buffers[own].memory()),
             overflow: Overflow::new(plan.item),
             agreement: Agreement::new(me, plan.ranks),
             ending: false,
@@ -230,6 +254,7 @@ impl Channel {
             requests,
             grid,
             item_buffers,
+            own_buffer: own,
             next,
             held: 0,
             foreign: 0,
@@ -267,31 +292,19 @@ impl Channel {
         &mut self,
         items: &mut impl Iterator<Item = (Rank, T)>,
     ) -> (u64, Option<(Rank, T)>) {
+        let (next, me) = (&self.next[..], self.plan.me.rank.0);
+        let (bound, held) = (if self.ending { 0 } else { self.bound }, &mut self.held);
+        let item_buffers = &mut self.item_buffers[..];
         match self.grid.hops() {
-            1 => self.fill(items, |item_buffer, item, _, _| item_buffer.put_untagged(item)),
-            _ => self.fill(items, ItemBuffer::put),
+            1 => fill(items, bound, held, |to, item| {
+                item_buffers.get_mut(to as usize).is_some_and(|item_buffer| item_buffer.offer_untagged(item))
+            }),
+            _ => fill(items, bound, held, |to, item| {
+                let item_buffer = next.get(to as usize).map(|index| &mut item_buffers[*index as usize]);
+                let item_buffer = item_buffer.filter(|item_buffer| !item_buffer.is_full());
+                item_buffer.map(|item_buffer| item_buffer.put(item, to, me)).is_some()
+            }),
         }
-    }
-
-    #[inline(always)]
-    fn fill<T: Element>(
-        &mut self,
-        items: &mut impl Iterator<Item = (Rank, T)>,
-        put: impl Fn(&mut ItemBuffer, &[u8], u32, u32),
-    ) -> (u64, Option<(Rank, T)>) {
-        let room = if self.ending { 0 } else { self.bound.saturating_sub(self.held) };
-        let (next, item_buffers, me) = (&self.next[..], &mut self.item_buffers[..], self.plan.me.rank.0);
-        let mut filled = Filled { held: &mut self.held, count: 0 };
-        while filled.count < room {
-            let Some((to, item)) = items.next() else { break };
-            let item_buffer = next.get(to.0 as usize).and_then(|index| item_buffers.get_mut(*index as usize));
-            let Some(item_buffer) = item_buffer.filter(|item_buffer| !item_buffer.is_full()) else {
-                return (filled.count as u64, Some((to, item)));
-            };
-            put(item_buffer, item.as_bytes(), to.0, me);
-            filled.count += 1;
-        }
-        (filled.count as u64, None)
     }
 
     /// Whether an item may be put into its item buffer without further ado.
@@ -312,7 +325,7 @@ impl Channel {
 
     /// Items that a message of the last hop has room for.
     pub(super) fn records(&self) -> usize {
-        self.item_buffers[self.item_buffers.len() - 1].capacity()
+        self.item_buffers[self.own_buffer].capacity()
     }
 
     pub(super) fn age(&self) -> Option<Span> {
@@ -374,7 +387,7 @@ impl Channel {
 
     /// Whether items for this rank itself are worth a poll.
     pub(super) fn has_own(&self) -> bool {
-        self.item_buffers[self.item_buffers.len() - 1].len() >= OWN
+        self.item_buffers[self.own_buffer].len() >= OWN
     }
 
     /// Whether there is room for an item to a rank; if not, makes what stands in its way due.
@@ -422,9 +435,8 @@ impl Channel {
 
     /// Makes the items for this rank itself due.
     pub(super) fn handle_own(&mut self) {
-        if let Some(item_buffer) = self.item_buffers.last_mut() {
-            (item_buffer.due, self.due) = (true, true);
-        }
+        self.item_buffers[self.own_buffer].due = true;
+        self.due = true;
     }
 
     pub(super) fn set_pushing(&mut self, pushing: bool) {

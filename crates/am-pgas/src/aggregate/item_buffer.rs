@@ -128,6 +128,23 @@ impl ItemBuffer {
         self.put_untagged(item);
     }
 
+    /// Adds an item where items have no tags, unless it is full.
+    #[inline(always)]
+    pub(super) fn offer_untagged(&mut self, item: &[u8]) -> bool {
+        if let Ok(word) = <[u8; 8]>::try_from(item) {
+            // Words fill the buffer up to its end, which is looked for anyway.
+            let Some(place) = self.buffer.get_mut(self.filled) else { return false };
+            *place = u64::from_ne_bytes(word);
+            self.filled += 1;
+            return true;
+        }
+        let has_room = !self.is_full();
+        if has_room {
+            self.put_untagged(item);
+        }
+        has_room
+    }
+
     /// As [`put`](Self::put), where items have no tags.
     #[inline(always)]
     pub(super) fn put_untagged(&mut self, item: &[u8]) {
@@ -178,6 +195,7 @@ impl ItemBuffer {
     /// Takes nothing any more.
     pub(super) fn close(&mut self) {
         self.clear();
+        self.buffer.clear();
         (self.capacity, self.gone) = (0, true);
     }
 
@@ -224,6 +242,18 @@ mod tests {
                 });
                 assert!(sent.is_ok() && seen.iter().copied().eq(0..count as u64) && item_buffer.len() == 0);
             }
+        }
+    }
+
+    #[test]
+    fn full_and_closed_buffers_take_nothing() {
+        for item in [vec![7; 8], vec![7; 3]] {
+            let layout = Layout { item: item.len(), to: false, from: false };
+            let mut item_buffer = ItemBuffer::new(1, 0, layout, 5 * item.len() + 2);
+            (0..5).for_each(|_| assert!(item_buffer.offer_untagged(&item)));
+            assert!(item_buffer.is_full() && !item_buffer.offer_untagged(&item) && item_buffer.len() == 5);
+            item_buffer.close();
+            assert!(item_buffer.is_full() && !item_buffer.offer_untagged(&item) && item_buffer.len() == 0);
         }
     }
 

@@ -139,6 +139,31 @@ fn in_place<'a, T>(payload: &'a Payload<'_>, scratch: &'a mut [u64]) -> &'a [u8]
     }
 }
 
+/// Copies items out of a message that cannot be read in place, some at a time, and calls a function with those: so
+/// they stay in the processor's first cache, and the lines of the rest come meanwhile.
+#[inline(always)]
+fn by_pieces<T: Element>(payload: &Payload<'_>, scratch: &mut [u64], mut call: impl FnMut(&[T])) {
+    /// Bytes of items at a time, of a cache line, and by how many lines are fetched ahead.
+    const PIECE: usize = 512;
+    const LINE: usize = 64;
+    const AHEAD: usize = 1024;
+    let item = size_of::<T>();
+    let scratch = scratch.as_mut_bytes();
+    let piece = ((PIECE / item).max(1) * item).min(scratch.len() / item * item);
+    for start in (0..payload.len()).step_by(piece) {
+        (start..start + piece).step_by(LINE).for_each(|at| payload.prefetch(at + AHEAD));
+        let count = payload.copy_from(start, &mut scratch[..piece]);
+        let items = <[T]>::ref_from_bytes(&scratch[..count]);
+        apart(&mut call, items.expect("a message has whole items, and words are aligned"));
+    }
+}
+
+/// Calls a function that is compiled by itself, so that its loop has the processor's registers for itself.
+#[inline(never)]
+fn apart<T>(call: &mut impl FnMut(&[T]), items: &[T]) {
+    call(items);
+}
+
 /// Sends and handles in turn; `handle` handles some of what has arrived, and tells whether there was anything.
 fn advance<S: HasLayer<Aggregation>>(
     state: &mut S,
@@ -168,7 +193,8 @@ fn advance<S: HasLayer<Aggregation>>(
 
 impl<T: Element> Aggregator<T> {
     /// Registers an aggregator whose items are handled by `function`: it gets the endpoint's state, the rank that
-    /// pushed, and items of that rank. An item is aligned to at most eight bytes, which the compiler checks. On
+    /// pushed, and items of that rank, as many of a message at a time as suit the processor. An item is aligned to
+    /// at most eight bytes, which the compiler checks. On
     /// all ranks alike; allocates all that the aggregator ever uses.
     ///
     /// `layers` is what `state` will own: a [`Pgas`](crate::Pgas), or an [`Aggregation`] alone.
@@ -276,10 +302,16 @@ impl<T: Element> Aggregator<T> {
         let handler = move |state: &mut S, from: Address, hop: u32, payload: Payload<'_>| -> HandlerResult {
             let channel = channel(state, index);
             if channel.arrive(from, hop, &payload)? {
-                let (layout, message) = (channel.layout(), in_place::<T>(&payload, &mut scratch));
-                channel.handle_here(from.rank, message)?;
+                let layout = channel.layout();
                 // A function that unwound is called again all the same.
                 let mut function = arrived.lock().unwrap_or_else(PoisonError::into_inner);
+                if !layout.from && payload.as_bytes().is_none() {
+                    channel.handled += (payload.len() / layout.record()) as u64;
+                    by_pieces::<T>(&payload, &mut scratch, |items| function(state, from.rank, items));
+                    return Ok(());
+                }
+                let message = in_place::<T>(&payload, &mut scratch);
+                channel.handle_here(from.rank, message)?;
                 let records = 0..message.len() / layout.record();
                 each_source(layout, message, from.rank.0, records, |from, items| function(state, from, items));
             }

@@ -77,6 +77,18 @@ impl Stream {
         self.left
     }
 
+    /// The next `most` samples, or those that are left.
+    #[inline(always)]
+    pub fn strip(&mut self, most: u64) -> impl Iterator<Item = u64> {
+        let left = self.left;
+        (0..most.min(left)).map(move |before| {
+            self.last = step(self.last);
+            // From the number of the sample, so that nothing is counted twice.
+            self.left = left - 1 - before;
+            self.last
+        })
+    }
+
     /// Makes the next `most` samples, or those that are left, in a loop that looks once how many these are;
     /// returns how many.
     #[inline(always)]

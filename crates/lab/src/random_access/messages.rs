@@ -100,11 +100,12 @@ pub fn medium<T: Transport>(
     Ok(())
 }
 
-/// How an aggregator gathers updates: by destination, within the look-ahead rule, of which the sample that is
-/// being
-/// pushed and the updates that wait for their words have their part.
+/// How an aggregator gathers updates: by destination, in messages as large as those of buckets, within the
+/// look-ahead
+/// rule, of which the sample that is being pushed and the updates that wait for their words have their part.
 pub fn aggregation() -> AggregatorConfig {
-    AggregatorConfig::new().look_ahead(LOOK_AHEAD - DEFERRED - 1).route(Route::Direct)
+    let look_ahead = LOOK_AHEAD - DEFERRED - 1;
+    AggregatorConfig::new().look_ahead(look_ahead).route(Route::Direct).message_bytes(FULL * size_of::<u64>())
 }
 
 /// Pushes every update to its word's owner, this rank included.
@@ -118,24 +119,27 @@ pub fn aggregated<T: Transport>(
 ) -> Result<(), RunError> {
     let Work { distribution, mut stream, mut progress } = work;
     while stream.left() > 0 {
-        let made = stream.left().min(BLOCK) as usize;
-        endpoint.charge(Span(UPDATE.0 * made as u64));
-        let block = stream.by_ref().take(made);
+        let left = stream.left();
+        endpoint.charge(Span(UPDATE.0 * left.min(BLOCK)));
         // It polls whenever the look-ahead is used up, which the blocks after the first ones do.
         match distribution.shift() {
-            Some((mask, shift)) => endpoint.push_all(updates, owned(block, |sample| (sample & mask) >> shift)),
+            Some((mask, shift)) => {
+                endpoint.push_all(updates, owned(&mut stream, |sample| (sample & mask) >> shift))
+            }
             None => {
-                endpoint.push_all(updates, owned(block, |sample| distribution.owner(distribution.word(sample))))
+                let owner = |sample| distribution.owner(distribution.word(sample));
+                endpoint.push_all(updates, owned(&mut stream, owner))
             }
         }?;
-        progress.advance(made);
+        progress.advance((left - stream.left()) as usize);
     }
     Ok(endpoint.done(updates)?)
 }
 
-/// Samples, each with the rank that owns its word.
-fn owned(samples: impl Iterator<Item = u64>, owner: impl Fn(u64) -> u64) -> impl Iterator<Item = (Rank, u64)> {
-    samples.map(move |sample| (Rank(owner(sample) as u32), sample))
+/// The samples of a block, each with the rank that owns its word.
+#[inline(always)]
+fn owned(stream: &mut Stream, owner: impl Fn(u64) -> u64) -> impl Iterator<Item = (Rank, u64)> {
+    stream.strip(BLOCK).map(move |sample| (Rank(owner(sample) as u32), sample))
 }
 
 /// Sends updates to the owner of their words.
