@@ -494,6 +494,11 @@ impl<M: Callable> Call<M> {
         &mut self.seen
     }
 
+    /// Whether the answer was handed out.
+    pub(crate) fn is_over(&self) -> bool {
+        self.held.is_none() && self.error.is_none()
+    }
+
     /// Where the call is, until its answer was handed out.
     pub(crate) fn held(&self) -> Option<&(Arc<Shared>, Key)> {
         self.held.as_ref()
@@ -558,7 +563,7 @@ impl<M: Callable> Future for Call<M> {
     /// If the answer was handed out before.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let call = self.get_mut();
-        assert!(call.held.is_some() || call.error.is_some(), "a call was polled after it had yielded its answer");
+        assert!(!call.is_over(), "a call was polled after it had yielded its answer");
         call.take(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -225,7 +225,7 @@ impl<M: Callable> Call<M> {
     /// call is cancelled then.
     ///
     /// # Panics
-    /// If the call was made through another endpoint, or its answer was handed out before.
+    /// If the call is under way at another endpoint, or its answer was handed out before.
     pub fn wait<T: Transport, S: HasLayer<Calls<W>>, W: Send + 'static>(
         mut self,
         endpoint: &mut Endpoint<T, S>,
@@ -233,6 +233,7 @@ impl<M: Callable> Call<M> {
         let calls = endpoint.layer_unscheduled::<Calls<W>>();
         let same = self.held().is_none_or(|(shared, _)| Arc::ptr_eq(&calls.environment().shared, shared));
         assert!(same, "the call was made through another endpoint");
+        assert!(!self.is_over(), "a call was waited for after it had yielded its answer");
         calls.await_call(self.held().map(|(_, key)| *key));
         let waited = wait(endpoint, |endpoint| {
             let calls = endpoint.layer_unscheduled::<Calls<W>>();

@@ -104,7 +104,8 @@ impl Shared {
         let _ = (method, from, to);
     }
 
-    /// The calls. Nothing of the program's runs while they are locked.
+    /// The calls. Of the program's nothing runs while they are locked but its transport, which may be asked for
+    /// the time and to send.
     #[inline]
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)

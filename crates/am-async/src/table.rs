@@ -82,6 +82,16 @@ impl Slot {
     }
 }
 
+/// Calls of which the next has been told to its callee. Dropped amid that, as in a panic of a transport, its key
+/// is let go, so that a late answer ends no other call.
+struct Told<'a>(&'a mut Slab<Slot>);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.skip_key();
+    }
+}
+
 /// What waits for its turn at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queued {
@@ -341,7 +351,9 @@ impl Table {
             seen.at(now(endpoint));
         }
         let key = self.slots.next_key();
+        let told = Told(&mut self.slots);
         let sent = send(endpoint, key);
+        std::mem::forget(told);
         calling.under_way += 1;
         self.under_way += 1;
         let (state, bytes) = (State::Sent, Vec::new());

@@ -97,6 +97,20 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Lets the key go that the next [`insert`](Self::insert) would give, for one that has been told to others and
+    /// names nothing now. Allocates if there are more entries than ever before.
+    ///
+    /// # Panics
+    /// If there are 2^32 entries.
+    pub fn skip_key(&mut self) {
+        let Key { index, generation } = self.next_key();
+        if index as usize == self.entries.len() {
+            self.entries.push(Entry { generation, value: None });
+            self.free.push(index);
+        }
+        self.entries[index as usize].generation = generation.wrapping_add(1);
+    }
+
     /// The entry of a key, unless it was removed.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
@@ -176,9 +190,14 @@ mod tests {
         let (a, b) = (slab.insert('a'), slab.insert('b'));
         assert_eq!(next, a);
         assert_eq!((slab.remove(a), slab.remove(a), slab.len()), (Some('a'), None, 1));
+        let skipped = slab.next_key();
+        slab.skip_key();
         let next = slab.next_key();
         let c = slab.insert('c');
-        assert_eq!(next, c);
+        assert_eq!((next, slab.get(skipped)), (c, None));
+        let last = slab.next_key();
+        slab.skip_key();
+        assert_eq!((slab.len(), slab.next_key().index(), slab.next_key() == last), (2, last.index(), false));
         // The same place, another use of it.
         assert_eq!((c.index(), c == a), (a.index(), false));
         assert_eq!((slab.get(a), slab.get(c), slab.get(b)), (None, Some(&'c'), Some(&'b')));

@@ -292,6 +292,29 @@ fn calls_at_once_overtake_nobody() {
     assert!(at_once(&mut played).is_some());
 }
 
+/// A transport that panics may have sent the request: the answer to it must end no other call.
+#[test]
+fn keys_of_requests_that_panicked_are_not_used_again() {
+    let mut played = Played::new(CallConfig::new());
+    let (shape, header) = (Shape { ranks: 1, endpoints: 1 }, Header::new(ID, 0));
+    let mut told = None;
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let send = |(): &mut (), key| {
+            told = Some(key);
+            panic!("on purpose")
+        };
+        played.table.start_sent(shape, TO, (header, 0), &mut (), |()| Instant(0), send)
+    }));
+    assert!(panicked.is_err());
+    let next =
+        played.table.start_sent(shape, TO, (header, 0), &mut (), |()| Instant(0), |(), _| Sent::Yes).unwrap().0;
+    assert_ne!(told, Some(next));
+    played.answer(told.unwrap(), Status::Answer, false, 0, &[]);
+    assert!(!played.table.is_done(next));
+    played.answer(next, Status::Answer, false, 0, &[]);
+    assert!(played.table.is_done(next));
+}
+
 #[cfg(feature = "tower")]
 #[test]
 fn a_free_place_is_work_where_one_waits_for_it() {

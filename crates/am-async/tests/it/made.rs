@@ -88,6 +88,20 @@ fn those_of_a_future_that_panics_are_sent() {
     assert_eq!(endpoint.state().world(), &[5]);
 }
 
+/// A call has one answer: who waits for it once more does not wait for ever.
+#[test]
+#[should_panic(expected = "waited for after it had yielded its answer")]
+fn answers_are_handed_out_once() {
+    let (mut endpoint, note) = noting(single());
+    let mut call = endpoint.call(Rank(0), note, &(1, Vec::new()));
+    endpoint
+        .run(|_| async {
+            (&mut call).await.unwrap();
+        })
+        .unwrap();
+    let _ = call.wait(&mut endpoint);
+}
+
 /// A future that runs another endpoint leaves each its own calls.
 #[test]
 fn each_endpoint_sends_its_own() {
