@@ -100,8 +100,7 @@ mod three {
     use std::io::Write as _;
 
     /// Makes jobs whose ranks are threads, in pairs on two imagined hosts; even ranks are on one fabric, odd ones
-    /// on
-    /// another.
+    /// on another.
     struct TwoFabrics;
 
     /// An endpoint before it joins the others.

@@ -1,8 +1,7 @@
 //! Figures over providers of libfabric, each beside the provider called directly in the same run:
 //! `cargo bench --bench ofi`, or `-- tcp shm` for some providers. Ranks are threads. With `--test` everything runs
 //! once with tiny counts; with `--slots` each message has a receive buffer of its own; `--part=BYTES` and
-//! `--parts=N`
-//! set the buffers of Long payloads. Without the library it says so and is skipped.
+//! `--parts=N` set the buffers of Long payloads. Without the library it says so and is skipped.
 
 use am_core::{Address, Endpoint, HandlerResult, Handlers, Payload, Rank, Shape};
 use std::collections::VecDeque;

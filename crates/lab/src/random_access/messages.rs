@@ -101,8 +101,8 @@ pub fn medium<T: Transport>(
 }
 
 /// How an aggregator gathers updates: by destination, in messages as large as those of buckets, within the
-/// look-ahead
-/// rule, of which the sample that is being pushed and the updates that wait for their words have their part.
+/// look-ahead rule, of which the sample that is being pushed and the updates that wait for their words have their
+/// part.
 pub fn aggregation() -> AggregatorConfig {
     let look_ahead = LOOK_AHEAD - DEFERRED - 1;
     AggregatorConfig::new().look_ahead(look_ahead).route(Route::Direct).message_bytes(FULL * size_of::<u64>())

@@ -93,14 +93,24 @@ fn processes(cli: &Cli) -> ExitCode {
                     format!("--backend {wanted}, but the job was started otherwise: amrun --transport {wanted}");
                 return Err(RunError::Usage(hint));
             }
-            let carrier = if carriers.contains(&Carrier::Shm) { cli.backend } else { Backend::Udp };
-            rank::run(job.attach(options)?, &cli.options, &name(carrier))?
+            rank::run(job.attach(options)?, &cli.options, &carried_by(&carriers, cli.backend))?
         };
         if let Some(small) = job.small_pages(segment_bytes).filter(|_| report.is_some()) {
             eprintln!("random_access: {small}");
         }
         conclude(&cli.options, report)
     })
+}
+
+/// What a report calls carriers that are not all shared memory: those of a job with some of that by its backend.
+fn carried_by(carriers: &[Carrier], backend: Backend) -> String {
+    if carriers.contains(&Carrier::Shm) {
+        name(backend)
+    } else if carriers.iter().all(|carrier| *carrier == Carrier::Udp) {
+        name(Backend::Udp)
+    } else {
+        "ofi".into()
+    }
 }
 
 /// Runs as the only rank.
