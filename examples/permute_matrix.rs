@@ -1,6 +1,5 @@
 //! Permutation of a sparse matrix: rows and columns of a matrix that is spread over all ranks get new numbers
-//! (bale's
-//! `permute_matrix`).
+//! (bale's `permute_matrix`).
 //!
 //! The permutations are spread over the ranks, too. A rank knows the new numbers of its rows, asks for those of
 //! the columns that occur in them, and sends each entry to the owner of its new row.

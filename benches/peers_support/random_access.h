@@ -1,6 +1,7 @@
 /* HPCC RandomAccess between two ranks for the programs of `cargo bench --bench peers`, as this project's example does it: a rank makes
  * samples in strips without a branch that depends on them, keeps its own part of the table in large pages, and has each update wait until
- * its word has been fetched. A rank holds 1024 updates at most: those that wait for their words, a strip, and a bucket. What includes this
+ * its word has been fetched. A rank holds 1024 updates at most: those that wait for their words, a strip, and a bucket; as in the example, what
+ * was given to the library is on its way, also where that keeps it in the program's buffers (MPI, UCX). What includes this
  * defines `rank`, `now`, `count` and `tell`, and how updates travel (the functions below). */
 
 #include <stdint.h>

@@ -147,11 +147,9 @@ pub struct Crossed {
 }
 
 /// Has halves of eight nodes in several topologies send to each other in drawn sizes, and rank 0 and each other
-/// one
-/// to and fro: no cut carries more than its links, and no message is faster than its way. Where one cable is the
-/// cut,
-/// long messages fill the part `busiest` of it at least. `run` runs a job on a topology, named as in machine
-/// files.
+/// one to and fro: no cut carries more than its links, and no message is faster than its way. Where one cable is
+/// the cut, long messages fill the part `busiest` of it at least. `run` runs a job on a topology, named as in
+/// machine files.
 ///
 /// # Panics
 /// If that does not hold.

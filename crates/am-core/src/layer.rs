@@ -518,8 +518,7 @@ impl<'a> Outbox<'a> {
 
     /// Copies from byte `offset` of a rank's segment where this process sees it as memory, as
     /// [`Endpoint::mapped_segment`](crate::Endpoint::mapped_segment) gives it: the own one, or a peer's on the
-    /// same
-    /// host. `None` where it does not, and nothing was copied. Does not block or allocate.
+    /// same host. `None` where it does not, and nothing was copied. Does not block or allocate.
     ///
     /// # Errors
     /// [`SegmentError::OutOfRange`]; `out` is unchanged then.

@@ -101,8 +101,7 @@ pub trait Memory {
     }
 
     /// As [`prefetch`](Self::prefetch), but no nearer than the second cache, which has room for more lines that
-    /// are
-    /// under way: for words that will be used some hundred uses later.
+    /// are under way: for words that will be used some hundred uses later.
     fn prefetch_l2(&self, at: usize) {
         self.prefetch(at);
     }

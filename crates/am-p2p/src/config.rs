@@ -22,8 +22,7 @@ pub enum Protocol {
     /// In addition, the end of a written message is told by its last byte, and its envelope comes with the first.
     /// Where a receiver can read the sender's memory, as processes of one host can where the system permits it,
     /// the message is announced instead (RTS). The receiver reads it there (ACK), by one copy into the buffer of
-    /// the
-    /// call that waits for the message, or says where it goes (CTS), whichever has been faster
+    /// the call that waits for the message, or says where it goes (CTS), whichever has been faster
     /// ([`MessageConfig::lent_cost`]).
     #[default]
     Elided,
@@ -73,20 +72,18 @@ pub struct MessageConfig {
     pub staging: u64,
     /// The most that a long message may take by [`Protocol::Elided`] that is read where its sender lends it, in
     /// percent of one that is written to the receiver's segment and copied out of it, for a receiver with a
-    /// processor
-    /// to itself to read it. 0 for messages that are written wherever there is room for them in the segment,
-    /// `u32::MAX` for ones that are always read. With other values each rank times both ways with the messages
-    /// that
-    /// it receives: four of each at first, and again four of the slower one after 512 messages or more, the rarer
-    /// the slower it is; below 128 KiB, below 512 KiB, and from there on. The shortest of the last four times of a
-    /// way counts.
+    /// processor to itself to read it. 0 for messages that are written wherever there is room for them in the
+    /// segment, `u32::MAX` for ones that are always read. With other values each rank times both ways with the
+    /// messages that it receives: four of each at first, and again four of the slower one after 512 messages or
+    /// more, the rarer the slower it is; below 128 KiB, below 512 KiB, and from there on. The shortest of the last
+    /// four times of a way counts.
     pub lent_cost: u32,
 }
 
 impl Default for MessageConfig {
     /// The protocol [`Protocol::Elided`], 8 KiB eagerly, 16 MiB unexpected, 8 MiB of the segment, and messages
-    /// read
-    /// that take at most 120 % of the time of those that are written: reading keeps one processor busy, not two.
+    /// read that take at most 120 % of the time of those that are written: reading keeps one processor busy, not
+    /// two.
     fn default() -> Self {
         let (eager, unexpected, staging) = (8 << 10, 16 << 20, 8 << 20);
         Self { protocol: Protocol::default(), eager, unexpected, staging, lent_cost: 120 }

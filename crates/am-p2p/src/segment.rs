@@ -1,9 +1,8 @@
 //! Messages from memory of segments and into it: what MPI offers by memory of `MPI_Alloc_mem` and of windows.
 //!
 //! Memory that a rank has allocated in its segment ([`LocalArray`], [`SymmetricArray`]) is where its peers can
-//! read
-//! and write. So a long message from there is copied once, by its receiver and without a call of the system, where
-//! both see the segments as memory (ranks of one host, protocols [`Read`](crate::Protocol::Read) and
+//! read and write. So a long message from there is copied once, by its receiver and without a call of the system,
+//! where both see the segments as memory (ranks of one host, protocols [`Read`](crate::Protocol::Read) and
 //! [`Elided`](crate::Protocol::Elided)); and a long message into there is written where it stays, over any network
 //! and by any protocol that writes, so that nobody copies it out; between two segments of one host, the sender
 //! copies it from one to the other. Elsewhere a message from there takes one copy more than one from a slice, a
@@ -263,8 +262,7 @@ impl Communicator {
     }
 
     /// Copies the message of a receive out of its sender's segment to the receive's memory, a piece at a time,
-    /// from
-    /// byte `at` on, if it lies there. Whether all of it is there.
+    /// from byte `at` on, if it lies there. Whether all of it is there.
     fn copy_segment<T: Transport, S: HasLayer<Messages>>(
         endpoint: &mut Endpoint<T, S>,
         key: Key,
@@ -501,8 +499,7 @@ impl Communicator {
     }
 
     /// Receives at most as many values as memory in this rank's segment has, and gives the memory back. The rest
-    /// of
-    /// it stays as it is; where the receive fails, any of it may be changed. Blocks.
+    /// of it stays as it is; where the receive fails, any of it may be changed. Blocks.
     ///
     /// # Errors
     /// As [`receive_into`](Self::receive_into); [`MessageError::Place`] and [`MessageError::Outside`] as of

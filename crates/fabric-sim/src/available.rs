@@ -93,8 +93,7 @@ fn of_system(root: &Path) -> Option<u64> {
 }
 
 /// What each control group that the process is in, and each group around it, leaves of its limit; and the file
-/// that
-/// has the limit.
+/// that has the limit.
 fn of_groups(root: &Path) -> Vec<(u64, PathBuf)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut all = Vec::new();

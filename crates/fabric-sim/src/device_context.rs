@@ -49,8 +49,7 @@ pub struct Outgoing<B> {
     /// ([`NicParameters::packet_bytes`](crate::NicParameters::packet_bytes)). 0 unless given.
     pub channel: u8,
     /// Whether it is traffic of the interfaces themselves, such as a report of progress, or tells its own latency
-    /// by
-    /// [`DeviceContext::took`]: then its time on the way is not among the latencies of the
+    /// by [`DeviceContext::took`]: then its time on the way is not among the latencies of the
     /// [`Report`](crate::Report).
     pub aside: bool,
     /// What it carries.

@@ -43,9 +43,8 @@ impl Sim {
     ///
     /// It is not the order of events of [`Sim::run_with`]: events of both halves at one moment may come in another
     /// order, and ranks learn of what was announced up to a notice or a window later, of departures up to a notice
-    /// or
-    /// two windows. A window is at most twice the latency of the fastest link between the halves. The hash and the
-    /// number of events are others.
+    /// or two windows. A window is at most twice the latency of the fastest link between the halves. The hash and
+    /// the number of events are others.
     ///
     /// # Errors
     /// As [`Sim::run`]; [`RunError::Thread`] if the system has no second thread; and faults, limited queues,

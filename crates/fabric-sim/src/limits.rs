@@ -81,8 +81,7 @@ impl RankMemory {
     ///
     /// # Errors
     /// [`ConfigError`] says how much they take, how much there is and who says so, how many would fit, and what
-    /// can be
-    /// done; or that `AM_SIM_MEMORY_MIB` is no number.
+    /// can be done; or that `AM_SIM_MEMORY_MIB` is no number.
     pub fn check(&self, ranks: u32) -> Result<(), ConfigError> {
         let available = match ASSUMED.get() {
             Some(bytes) => Some(Available::of(bytes)),

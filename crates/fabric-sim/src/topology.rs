@@ -138,8 +138,7 @@ impl Topology {
 
     /// The fewest cables between two halves of the nodes, where they are known. By a formula: not for grids whose
     /// longest dimension has an odd extent, for fat trees of an odd arity, and for some dragonflies. Of graphs:
-    /// where
-    /// the [bounds](Topology::bisection_bounds) are the same.
+    /// where the [bounds](Topology::bisection_bounds) are the same.
     ///
     /// # Errors
     /// [`ConfigError`] for a topology that cannot be.

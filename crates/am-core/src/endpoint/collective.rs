@@ -194,8 +194,7 @@ impl<T: Transport, S> Endpoint<T, S> {
     /// ```
     /// # use am_core::{Endpoint, Handlers, loopback};
     /// # let mut endpoint = Endpoint::attach(loopback::single(), Handlers::<()>::new(), ()).unwrap();
-    /// let size = 40;
-    /// let [smallest, largest] = endpoint.minima([size, !size])?;
+    /// let size = 40; let [smallest, largest] = endpoint.minima([size, !size])?;
     /// assert_eq!((smallest, !largest), (40, 40), "all endpoints say the same");
     /// # Ok::<(), am_core::WaitError>(())
     /// ```

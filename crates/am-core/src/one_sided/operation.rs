@@ -424,13 +424,6 @@ impl Operations {
         }
     }
 
-    /// A message that an operation expected was not sent.
-    pub(super) fn expect_less(&mut self, id: u64) {
-        if let Some(slot) = self.slot(id) {
-            slot.missing = slot.missing.saturating_sub(1);
-        }
-    }
-
     /// The message that an operation was begun with is no message, but kept it under way until all were sent.
     pub(super) fn all_sent(&mut self, id: u64) {
         if let Some(target) = self.slot(id).map(|slot| slot.target) {

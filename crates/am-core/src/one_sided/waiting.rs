@@ -14,8 +14,7 @@ use std::sync::Arc;
 const LOOKS: u32 = 64;
 
 /// Whether a wait looks at its target's status in its step with this number: asking may cost more than a step, and
-/// a
-/// step may sleep for long.
+/// a step may sleep for long.
 fn looks(step: u32) -> bool {
     step.is_multiple_of(LOOKS) || step < LOOKS && step.is_power_of_two()
 }

@@ -459,8 +459,8 @@ impl Channel {
     }
 
     /// Reads what is there, at most one frame of the longest kind beyond what is known. Of an end that has not
-    /// proven itself,
-    /// what it takes for that: whatever follows stays in the stream, where whoever waits for it sees it.
+    /// proven itself, what it takes for that: whatever follows stays in the stream, where whoever waits for it
+    /// sees it.
     fn read(&mut self) -> Result<(), ChannelError> {
         let mut buffer = [0; READ_BYTES];
         let most = match (self.proven, &self.keys) {

@@ -66,8 +66,7 @@ impl Spokes {
     }
 
     /// Opens the connections: what is said over them later needs nothing from the other end, which may be busy
-    /// then while
-    /// this process ends.
+    /// then while this process ends.
     ///
     /// # Errors
     /// Why the first one that can't be opened can't. The others are open, and those that are not end when they are

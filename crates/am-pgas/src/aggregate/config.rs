@@ -32,8 +32,7 @@ impl Route {
 }
 
 /// When items go that fill no message yet. They always go when the program says [`done`](super::Aggregate::done)
-/// or
-/// [`send_held`](super::Aggregate::send_held).
+/// or [`send_held`](super::Aggregate::send_held).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendPolicy {

@@ -24,11 +24,10 @@
 //! # Functions that push
 //!
 //! A function cannot push, since it runs inside a poll, where nothing can wait for room. A function registered
-//! with
-//! [`Aggregator::register_answering`] has an [`Emitter`] to another aggregator, registered before, and pushes a
-//! bounded number of items for each that it handles. It is called when there is room for all of them, and messages
-//! that come meanwhile wait in places that their senders' windows are limited to. For more than that, a function
-//! leaves work in the program's state, which the program pushes.
+//! with [`Aggregator::register_answering`] has an [`Emitter`] to another aggregator, registered before, and pushes
+//! a bounded number of items for each that it handles. It is called when there is room for all of them, and
+//! messages that come meanwhile wait in places that their senders' windows are limited to. For more than that, a
+//! function leaves work in the program's state, which the program pushes.
 //!
 //! # Example
 //!

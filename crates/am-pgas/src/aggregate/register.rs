@@ -194,8 +194,8 @@ fn advance<S: HasLayer<Aggregation>>(
 impl<T: Element> Aggregator<T> {
     /// Registers an aggregator whose items are handled by `function`: it gets the endpoint's state, the rank that
     /// pushed, and items of that rank, as many of a message at a time as suit the processor. An item is aligned to
-    /// at most eight bytes, which the compiler checks. On
-    /// all ranks alike; allocates all that the aggregator ever uses.
+    /// at most eight bytes, which the compiler checks. On all ranks alike; allocates all that the aggregator ever
+    /// uses.
     ///
     /// `layers` is what `state` will own: a [`Pgas`](crate::Pgas), or an [`Aggregation`] alone.
     ///

@@ -4,7 +4,7 @@ use super::distribution::{Distribution, Layout};
 use super::{ArrayError, GlobalArray};
 use crate::Pgas;
 use crate::on_ranks::Ranks;
-use am_core::loopback::{LoopbackConfig, network};
+use am_core::loopback::{Loopback, LoopbackConfig, network};
 use am_core::one_sided::{AtomicCode, OneSided};
 use am_core::{Endpoint, Handlers, PeerStatus, Rank, Span};
 use std::sync::Barrier;
@@ -98,6 +98,30 @@ fn nothing_stays_under_way_after_a_loss() {
     }
 }
 
+/// Attaches a rank that has an array with all others, and waits until rank 1 is gone, which is none.
+fn without_rank_1(
+    transport: Loopback,
+    ranks: u32,
+    ready: &Barrier,
+    lost: &Barrier,
+) -> Option<(Endpoint<Loopback, Pgas>, GlobalArray<u64>)> {
+    let mut handlers = Handlers::new();
+    let pgas = Pgas::register(&mut handlers).unwrap();
+    let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
+    let distribution = Distribution::new([ELEMENTS], [Layout::Block], [ranks]).unwrap();
+    let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
+    endpoint.barrier().unwrap();
+    ready.wait();
+    if endpoint.rank() == Rank(1) {
+        return None;
+    }
+    while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
+        thread::yield_now();
+    }
+    lost.wait();
+    Some((endpoint, array))
+}
+
 /// A call fails for another rank's loss while its messages wait for room: those before are not left under way.
 #[test]
 fn nothing_stays_under_way_that_waited_for_room() {
@@ -108,20 +132,7 @@ fn nothing_stays_under_way_that_waited_for_room() {
             for transport in network(3, config) {
                 let (ready, lost) = (&ready, &lost);
                 scope.spawn(move || {
-                    let mut handlers = Handlers::new();
-                    let pgas = Pgas::register(&mut handlers).unwrap();
-                    let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
-                    let distribution = Distribution::new([ELEMENTS], [Layout::Block], [3]).unwrap();
-                    let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
-                    endpoint.barrier().unwrap();
-                    ready.wait();
-                    if endpoint.rank() == Rank(1) {
-                        return;
-                    }
-                    while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
-                        thread::yield_now();
-                    }
-                    lost.wait();
+                    let Some((mut endpoint, array)) = without_rank_1(transport, 3, ready, lost) else { return };
                     if endpoint.rank() == Rank(2) {
                         // The messages are there before they are served.
                         thread::sleep(Duration::from_millis(20));
@@ -168,27 +179,13 @@ fn a_call_that_fails_waits_for_no_operations_of_others() {
         for transport in network(4, config) {
             let (ready, lost, done, ended) = (&ready, &lost, done.clone(), &ended);
             scope.spawn(move || {
-                let mut handlers = Handlers::new();
-                let pgas = Pgas::register(&mut handlers).unwrap();
-                let mut endpoint = Endpoint::attach(transport, handlers, pgas).unwrap();
-                let distribution = Distribution::new([ELEMENTS], [Layout::Block], [4]).unwrap();
-                let array = GlobalArray::<u64>::new(&mut endpoint, distribution).unwrap();
-                endpoint.barrier().unwrap();
-                ready.wait();
-                if endpoint.rank() == Rank(1) {
-                    return;
-                }
-                while endpoint.status(Rank(1)) == Some(PeerStatus::Active) {
-                    thread::yield_now();
-                }
-                lost.wait();
+                let Some((mut endpoint, array)) = without_rank_1(transport, 4, ready, lost) else { return };
                 if endpoint.rank() == Rank(3) {
-                    // Computes until rank 0's call has ended.
-                    let late = ended.lock().unwrap().recv_timeout(Duration::from_secs(5));
+                    // Computes until rank 0's call has ended; a minute stands for never.
+                    let late = ended.lock().unwrap().recv_timeout(Duration::from_secs(60));
                     assert!(late.is_ok(), "the call of rank 0 waits for rank 3");
                 }
                 if endpoint.rank() == Rank(0) {
-                    endpoint.set_timeout(Some(Span::from_secs(10)));
                     // The program's own, on rank 3, and dropped.
                     drop(endpoint.put_nb(Rank(3), 0, &[1]).unwrap());
                     let theirs: Vec<u64> = (ELEMENTS / 4..ELEMENTS / 2).collect();

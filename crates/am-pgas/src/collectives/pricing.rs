@@ -147,8 +147,7 @@ impl Player {
 /// they are for, and goes on as far as it gets.
 struct Play<'a> {
     /// Of all members, by operation. Each begins when all have ended that before, if there is upkeep and its
-    /// number
-    /// is odd; otherwise when its member has.
+    /// number is odd; otherwise when its member has.
     operations: &'a [&'a [Schedule]],
     element: usize,
     compute: f64,

@@ -229,7 +229,8 @@ impl Team {
     /// blocks; allocates.
     ///
     /// # Errors
-    /// [`CollectiveError`].
+    /// [`CollectiveError`]; also that of an operation in the new team, if that fails at a member that is there
+    /// already.
     pub fn duplicate<T: Transport, S: HasLayer<Collectives>>(
         &self,
         endpoint: &mut Endpoint<T, S>,

@@ -268,8 +268,7 @@ fn as_graph(network: &Network) -> Network {
 }
 
 /// A graph of a known topology has its bisection: between the bounds that are found always, and where these meet
-/// as
-/// the formula says it.
+/// as the formula says it.
 #[test]
 fn graphs_have_the_bisection_of_what_they_are() {
     // Topology and lower bound where it is not the formula's.

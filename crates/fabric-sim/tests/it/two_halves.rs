@@ -219,10 +219,8 @@ fn odd_machine(seed: u64, more: u64) -> Config {
 }
 
 /// Whether a run in halves leaves behind what one in one piece does, but for hash and number of events; with
-/// `looks`
-/// also when ranks took what had come. How often a wait ends early depends on the order of ranks that run ahead,
-/// and
-/// each look takes time.
+/// `looks` also when ranks took what had come. How often a wait ends early depends on the order of ranks that run
+/// ahead, and each look takes time.
 fn is_alike(seed: u64, config: &Config, looks: bool) -> bool {
     let program = move |rank: Rank<'_>| wander(seed, &rank);
     let (halved, whole) = (halves(config, Processors::One, program), Sim::run(config, program));

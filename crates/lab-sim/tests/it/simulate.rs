@@ -48,8 +48,7 @@ fn pairs_are_measured() {
 }
 
 /// A lost packet takes its time: with losses no size of message has a lower latency, and larger losses cost more
-/// in
-/// the mean.
+/// in the mean.
 #[test]
 fn losses_improve_no_latency() {
     let latencies = |loss: f64, seed: u32| {

@@ -59,8 +59,7 @@ impl Fills {
     }
 
     /// A message has failed. Slots are filled in turn, so once all have failed and nothing has come since, none
-    /// goes
-    /// on: whether one does.
+    /// goes on: whether one does.
     pub(super) fn fail(&mut self, slot: u32) -> bool {
         let fill = &mut self.slots[slot as usize];
         (fill.doubtful, fill.failed) = (true, true);

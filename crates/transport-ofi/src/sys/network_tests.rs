@@ -1,9 +1,7 @@
 //! Whole endpoints over a network whose providers are tables of C functions of this file. From a seed it refuses
 //! calls, receipts among them, reorders messages, splits and delays completions, those of messages that share a
-//! slot
-//! with later ones among them, fails registrations; and does, as mutations that have to be noticed, what no
-//! provider
-//! may. It keeps messages that find no slot, and lives in a variable of the thread.
+//! slot with later ones among them, fails registrations; and does, as mutations that have to be noticed, what no
+//! provider may. It keeps messages that find no slot, and lives in a variable of the thread.
 
 use super::abi::{
     FI_EAGAIN, FI_EAVAIL, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MULTI_RECV, FI_RECV,

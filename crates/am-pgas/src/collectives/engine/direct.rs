@@ -538,8 +538,8 @@ impl Engine {
     }
 
     /// Operations of another team than the last ones end: tells with which of those this member is done, since
-    /// there
-    /// may be no more of them, and the others could give the lines of a team that all have let go to another.
+    /// there may be no more of them, and the others could give the lines of a team that all have let go to
+    /// another.
     #[cold]
     fn tell_rest<P: Post>(&mut self, number: u32, post: &mut P) {
         let before = self.untold.replace(number);

@@ -15,8 +15,7 @@ use crate::collectives::tuning::Seat;
 const AT_ONCE: u32 = 16;
 
 /// What is folded into the caller's elements. Dropped amid that, as in a panic of the operator, it puts back what
-/// the
-/// caller gave, which the member's own line has as well.
+/// the caller gave, which the member's own line has as well.
 struct Folded<'a> {
     lines: &'a Lines,
     me: usize,

@@ -3,9 +3,8 @@
 //! The ranks are those of one switch, which no two messages share, so that nothing is contended but the ranks
 //! themselves. The parameters of PLogP, which are LogP's for each size of a message, are measured on the same
 //! machine, between ranks that do nothing else, with messages as the operations send them. Besides its own
-//! messages
-//! an operation pays for acknowledgements and credits, which the prediction has, too: it is for operations in a
-//! row, as they are measured.
+//! messages an operation pays for acknowledgements and credits, which the prediction has, too: it is for
+//! operations in a row, as they are measured.
 
 mod algorithm;
 mod programs;
@@ -82,8 +81,7 @@ impl Site {
     }
 
     /// How members give each other room again. EXTOLL's conduit returns credits when it idles or has looked 16
-    /// times;
-    /// that of Portals answers each message.
+    /// times; that of Portals answers each message.
     fn upkeep(&self) -> Upkeep {
         let looks = if matches!(self, Self::Extoll(_)) { Some(16) } else { None };
         Upkeep { window: WINDOW, looks }

@@ -3,9 +3,8 @@
 //!
 //! Each message is one put that nobody acknowledges, and one event at its receiver; a receive buffer is used again
 //! after a message without bytes has said so, one for half of the buffers. What an MPI library's matching and its
-//! own
-//! software cost is not in it, so that this is the least that an MPI of two copies can take. A conduit over it has
-//! its own software at either end of each message.
+//! own software cost is not in it, so that this is the least that an MPI of two copies can take. A conduit over it
+//! has its own software at either end of each message.
 
 use super::sources::{FLOOD, MEDIUM_TWO_COPIES, PUT_TWO_COPIES};
 use super::{Context, pairs};

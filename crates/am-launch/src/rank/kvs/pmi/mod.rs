@@ -46,8 +46,7 @@ impl Version {
 }
 
 /// A server of PMI: the number of the socket to it, and the version that it is asked for first. It is asked for
-/// the
-/// other one if it refuses that.
+/// the other one if it refuses that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PmiServer {
     pub(crate) socket: u32,
