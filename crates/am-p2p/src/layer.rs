@@ -591,6 +591,7 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
     let number = endpoint.address().endpoint;
     let address = |rank| Address { rank, endpoint: number };
     let (mut steps, mut idles) = (0u32, endpoint.idles());
+    endpoint.layer_unscheduled::<Messages>().machine.call_begins(true);
     let outcome = endpoint.wait_through(|endpoint| {
         let mut again = None;
         // `done` stands here alone, so that it is part of this loop.
@@ -623,6 +624,7 @@ pub(crate) fn wait<T: Transport, S: HasLayer<Messages>, R>(
             again = Some(reason);
         }
     });
+    endpoint.layer_unscheduled::<Messages>().machine.wait_ends();
     match outcome {
         Err(error @ MessageError::Wait(WaitError::TimedOut(_))) => timed_out(endpoint, error, &mut done),
         outcome => outcome,

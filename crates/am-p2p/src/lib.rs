@@ -10,6 +10,7 @@
 //! | [`collectives`] | collective operations as messages |
 //! | [`request`](mod@request) | messages under way, waited for alone and together |
 //! | [`segment`](mod@segment) | messages from memory of segments and into it, with fewer copies |
+//! | [`OwnedSend`] | messages from memory that they own, which is not copied |
 //! | [`Messages`], [`MessageConfig`] | the layer, and how long messages travel ([`Protocol`]) |
 //! | [`MessageError`] | what can go wrong, with rank, tag and sizes |
 //! | [`mpi`] | the shape that users of rsmpi know, and a table "rsmpi -> here" |
@@ -65,7 +66,8 @@
 //! receiver that waits or polls. A message that is announced while
 //! the receiver waits for something else, as in a blocking send or in [`request::wait_any`], is soon read into
 //! memory of its own: [`ReceiveRequest::wait`] hands that out, [`ReceiveRequest::wait_into`] copies once more. An
-//! immediate send copies its bytes first, and at most 64 messages are lent at once; others are written.
+//! immediate send copies its bytes first, unless it is given them
+//! ([`Communicator::immediate_send_owned`]), and at most 64 messages are lent at once; others are written.
 //!
 //! Messages that nobody has asked for take memory of the receiver, which each sender accounts for
 //! ([`MessageConfig::unexpected`]): without room a sender announces a message instead, and without room for
@@ -85,7 +87,9 @@
 //! another host could be read by a get, so that its sender need not poll after it has announced it; it is
 //! written instead once the sender does. By [`Protocol::Read`], a handler of the sender answers each request for
 //! a part with a Long reply. A get would take the layer of one-sided operations in the state of each program
-//! that sends messages, since completions of native operations go to that layer only.
+//! that sends messages, since completions of native operations go to that layer only. Between hosts it would serve
+//! libfabric alone, since UDP has none, and take a copy more there than writing: a get comes through a buffer of
+//! the wire, a Long is placed in the segment.
 //!
 //! # Limits
 //!
@@ -125,6 +129,7 @@ mod layer;
 mod machine;
 mod messages;
 pub mod mpi;
+mod owned;
 mod persistent;
 mod probe;
 pub mod request;
@@ -140,10 +145,13 @@ pub use config::{ByProtocol, Counts, MessageConfig, Protocol};
 pub use error::{AskedBytes, AskedRank, AskedTag, MessageError};
 pub use kind::ElementType;
 pub use layer::Messages;
+pub use owned::{OwnedSend, OwnedValues};
 pub use persistent::{PersistentReceive, PersistentSegmentReceive, PersistentSegmentSend, PersistentSend};
 pub use probe::Message;
 pub use request::{Pending, ReceiveRequest, SendRequest};
 pub use segment::{SegmentMemory, SegmentReceive, SegmentSend};
+#[cfg(feature = "serde")]
+pub use values::ValueReceive;
 
 use am_core::{Handlers, HasLayer, RegisterError};
 use am_pgas::layers::{Aggregation, Collectives, OneSided};

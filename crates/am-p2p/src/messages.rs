@@ -149,7 +149,7 @@ impl Communicator {
 
     /// Finds out whether memory of a peer can be read, if that is not known yet: all have joined by now, so that
     /// the answer is final.
-    fn ask_for_access<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
+    pub(crate) fn ask_for_access<T: Transport, S: HasLayer<Messages>>(endpoint: &mut Endpoint<T, S>, rank: u32) {
         if !endpoint.layer_unscheduled::<Messages>().machine.knows_access(rank) {
             let readable =
                 endpoint.reads_lent(Address { rank: Rank(rank), endpoint: endpoint.address().endpoint });
@@ -416,6 +416,9 @@ impl Communicator {
     ) -> Result<Taken, MessageError> {
         let layer = endpoint.layer_unscheduled::<Messages>();
         let mut taken = layer.machine.take_received(key);
+        if taken.as_ref().is_some_and(|taken| taken.timed) {
+            layer.machine.call_begins(false);
+        }
         if taken.is_none() {
             let ranks = self.shared.team.ranks();
             let one = Awaited::One(Rank(selector.source));

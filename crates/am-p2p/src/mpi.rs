@@ -12,25 +12,25 @@
 //! | `mpi::initialize()` | `active_messages::mpi::initialize()`, or [`Universe::new`] | `Endpoint::attach` |
 //! | `universe.world()` | [`Universe::world`] | [`Communicator::world`](crate::Communicator::world) |
 //! | `world.rank()`, `size()`, `barrier()` | the same | `rank`, `size`, `team().barrier` |
-//! | `duplicate`, `split_by_color`, `split_by_subgroup_collective` | the first two | `duplicate`, `split`, `group` |
+//! | `duplicate`, `split_by_color`, `split_by_color_with_key`, `split_by_subgroup_collective` | the first three | `duplicate`, `split`, `group` |
 //! | `process_at_rank`, `any_process`, `this_process` | the same | a position, [`ANY_SOURCE`] |
 //! | `send`, `send_with_tag`, `synchronous_send` | the same; tag 0 by default | `send`, `synchronous_send` |
 //! | `buffered_send`, `ready_send` | `send` | `send` |
 //! | `receive`, `receive_vec`, `receive_into`, `.._with_tag` | the same; any tag by default | the same |
-//! | `immediate_send`, `immediate_synchronous_send` | the same | the same; the request owns its bytes |
-//! | `immediate_ready_send` | the same, without `unsafe` | `immediate_send` |
-//! | `immediate_receive_into`, `immediate_receive` and its `get`, `r#try` | the same; where `==` alone tells the type, name it | `immediate_receive` |
+//! | `immediate_send`, `immediate_synchronous_send`, `.._with_tag` | the same | the same; the request owns its bytes |
+//! | `immediate_ready_send`, `.._with_tag` | the same, without `unsafe` | `immediate_send` |
+//! | `immediate_receive_into`, `immediate_receive` and its `get`, `r#try`, `.._with_tag` | the same; where `==` alone tells the type, name it | `immediate_receive` |
 //! | `request::scope`, `WaitGuard`, `CancelGuard` | the same | not needed: requests own their buffers |
 //! | `wait`, `test`, `wait_any` | the same, with an `Option<Status>`: a send has none | `wait`, `test`, [`wait_any`](crate::request::wait_any), `wait_some`, `wait_all` |
 //! | `cancel` | the same; a send goes on | [`ReceiveRequest::cancel`](crate::ReceiveRequest::cancel) |
-//! | `probe`, `immediate_probe`, `matched_probe`, `immediate_matched_probe` | the same; no `.._with_tag` | the same, with tags |
+//! | `probe`, `immediate_probe`, `matched_probe`, `immediate_matched_probe`, `.._with_tag` | the same | the same, with tags |
 //! | `matched_receive_vec`, `matched_receive_into`, `immediate_matched_receive_into` | the same | [`Message`](crate::Message) |
-//! | `immediate_.._with_tag`, `send_receive_.._with_tags` | not there: use what stands to the right | with tags |
-//! | `send_receive`, `send_receive_into`, `send_receive_replace_into` | in [`point_to_point`] | the same |
+//! | `send_receive`, `send_receive_into`, `send_receive_replace_into`, `.._with_tags` | in [`point_to_point`] | the same, with tags |
 //! | memory of `MPI_Alloc_mem` and of windows | not there: use what stands to the right | [`segment`](crate::segment): `send_segment`, `receive_segment` |
 //! | `Equivalence`, `Buffer`, user datatypes | [`Buffer`]: plain values and slices | sections; values of serde |
 //! | `status.source_rank()`, `tag()`, `count()` | `i32` | the same |
 
+pub mod point_to_point;
 pub mod request;
 #[cfg(test)]
 mod tests;
@@ -229,7 +229,15 @@ impl<'u, T: Transport, S: State> SimpleCommunicator<'u, T, S> {
     /// # Panics
     /// If a process is lost.
     pub fn split_by_color(&self, color: Option<u32>) -> Option<Self> {
-        let split = well(self.communicator.split(&mut self.universe.endpoint(), color, 0));
+        self.split_by_color_with_key(color, 0)
+    }
+
+    /// The same; processes are in the order of their keys. Collective.
+    ///
+    /// # Panics
+    /// If a process is lost.
+    pub fn split_by_color_with_key(&self, color: Option<u32>, key: i32) -> Option<Self> {
+        let split = well(self.communicator.split(&mut self.universe.endpoint(), color, key));
         split.map(|communicator| self.with(communicator))
     }
 
@@ -309,8 +317,14 @@ pub trait Origin: sealed::Sealed {
     /// Waits for a message with any tag, without receiving it.
     fn probe(&self) -> Status;
 
-    /// The message that a receive would get, if it has come.
+    /// Waits for a message, without receiving it.
+    fn probe_with_tag(&self, tag: Tag) -> Status;
+
+    /// The message that a receive with any tag would get, if it has come.
     fn immediate_probe(&self) -> Option<Status>;
+
+    /// The message that a receive would get, if it has come.
+    fn immediate_probe_with_tag(&self, tag: Tag) -> Option<Status>;
 }
 
 impl<'c, T: Transport, S: State> Process<'c, T, S> {
@@ -347,13 +361,38 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
         Status(well(found))
     }
 
+    fn look(&self, tag: Asked) -> Status {
+        Status(well(self.team().probe(&mut self.endpoint(), self.source, tag)))
+    }
+
+    fn look_now(&self, tag: Asked) -> Option<Status> {
+        well(self.team().immediate_probe(&mut self.endpoint(), self.source, tag)).map(Status)
+    }
+
+    fn aside(&self, tag: Asked) -> (Message<'c, T, S>, Status) {
+        let message = well(self.team().matched_probe(&mut self.endpoint(), self.source, tag));
+        self.message(message)
+    }
+
+    fn aside_now(&self, tag: Asked) -> Option<(Message<'c, T, S>, Status)> {
+        let message = well(self.team().immediate_matched_probe(&mut self.endpoint(), self.source, tag));
+        message.map(|message| self.message(message))
+    }
+
     /// Sets a message with any tag aside, once there is one.
     ///
     /// # Panics
     /// If a process is lost.
     pub fn matched_probe(&self) -> (Message<'c, T, S>, Status) {
-        let message = well(self.team().matched_probe(&mut self.endpoint(), self.source, ANY_TAG));
-        self.message(message)
+        self.aside(ANY_TAG)
+    }
+
+    /// Sets a message aside, once there is one.
+    ///
+    /// # Panics
+    /// If a process is lost.
+    pub fn matched_probe_with_tag(&self, tag: Tag) -> (Message<'c, T, S>, Status) {
+        self.aside(tag.into())
     }
 
     /// Sets a message with any tag aside, if one has come.
@@ -361,8 +400,15 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
     /// # Panics
     /// If a process is lost.
     pub fn immediate_matched_probe(&self) -> Option<(Message<'c, T, S>, Status)> {
-        let message = well(self.team().immediate_matched_probe(&mut self.endpoint(), self.source, ANY_TAG));
-        message.map(|message| self.message(message))
+        self.aside_now(ANY_TAG)
+    }
+
+    /// Sets a message aside, if one has come.
+    ///
+    /// # Panics
+    /// If a process is lost.
+    pub fn immediate_matched_probe_with_tag(&self, tag: Tag) -> Option<(Message<'c, T, S>, Status)> {
+        self.aside_now(tag.into())
     }
 
     fn message(&self, message: crate::Message) -> (Message<'c, T, S>, Status) {
@@ -376,14 +422,29 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
     /// For any process.
     pub fn immediate_send<'a, B: Buffer + ?Sized>(
         &self,
-        _: &request::LocalScope<'a>,
+        scope: &request::LocalScope<'a>,
         buffer: &'a B,
     ) -> request::Request<'a, T, S>
     where
         'c: 'a,
     {
-        let team = self.team();
-        let sent = team.immediate_send(&mut self.endpoint(), self.member(), 0, buffer.values());
+        self.immediate_send_with_tag(scope, buffer, 0)
+    }
+
+    /// Begins to send.
+    ///
+    /// # Panics
+    /// For any process.
+    pub fn immediate_send_with_tag<'a, B: Buffer + ?Sized>(
+        &self,
+        _: &request::LocalScope<'a>,
+        buffer: &'a B,
+        tag: Tag,
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
+        let sent = self.team().immediate_send(&mut self.endpoint(), self.member(), tag, buffer.values());
         request::Request::sending(self.of.universe, well(sent))
     }
 
@@ -400,7 +461,23 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
     where
         'c: 'a,
     {
-        self.immediate_send(scope, buffer)
+        self.immediate_ready_send_with_tag(scope, buffer, 0)
+    }
+
+    /// Begins to send; see [`immediate_ready_send`](Self::immediate_ready_send).
+    ///
+    /// # Panics
+    /// For any process.
+    pub fn immediate_ready_send_with_tag<'a, B: Buffer + ?Sized>(
+        &self,
+        scope: &request::LocalScope<'a>,
+        buffer: &'a B,
+        tag: Tag,
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
+        self.immediate_send_with_tag(scope, buffer, tag)
     }
 
     /// Begins to send with tag 0; over when the message has met its receive.
@@ -409,18 +486,48 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
     /// For any process.
     pub fn immediate_synchronous_send<'a, B: Buffer + ?Sized>(
         &self,
-        _: &request::LocalScope<'a>,
+        scope: &request::LocalScope<'a>,
         buffer: &'a B,
     ) -> request::Request<'a, T, S>
     where
         'c: 'a,
     {
-        let team = self.team();
-        let sent = team.immediate_synchronous_send(&mut self.endpoint(), self.member(), 0, buffer.values());
+        self.immediate_synchronous_send_with_tag(scope, buffer, 0)
+    }
+
+    /// Begins to send; over when the message has met its receive.
+    ///
+    /// # Panics
+    /// For any process.
+    pub fn immediate_synchronous_send_with_tag<'a, B: Buffer + ?Sized>(
+        &self,
+        _: &request::LocalScope<'a>,
+        buffer: &'a B,
+        tag: Tag,
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
+        let (team, to) = (self.team(), self.member());
+        let sent = team.immediate_synchronous_send(&mut self.endpoint(), to, tag, buffer.values());
         request::Request::sending(self.of.universe, well(sent))
     }
 
-    /// Begins to receive into a buffer, which is filled when the request is waited for.
+    fn begin_into<'a, B: BufferMut + ?Sized>(&self, buffer: &'a mut B, tag: Asked) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
+        let values = buffer.values_mut();
+        let receive = self.team().immediate_receive(&mut self.endpoint(), self.source, tag, values.len());
+        request::Request::receiving(self.of.universe, well(receive), values)
+    }
+
+    fn begin_one<V: Element>(&self, tag: Asked) -> request::ReceiveFuture<'c, V, T, S> {
+        let receive = self.team().immediate_receive(&mut self.endpoint(), self.source, tag, 1);
+        request::ReceiveFuture::new(self.of.universe, self.team().clone(), well(receive))
+    }
+
+    /// Begins to receive a message with any tag into a buffer, which is filled when the request is waited for.
     ///
     /// # Panics
     /// If the communicator was freed.
@@ -432,9 +539,23 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
     where
         'c: 'a,
     {
-        let values = buffer.values_mut();
-        let receive = self.team().immediate_receive(&mut self.endpoint(), self.source, ANY_TAG, values.len());
-        request::Request::receiving(self.of.universe, well(receive), values)
+        self.begin_into(buffer, ANY_TAG)
+    }
+
+    /// Begins to receive into a buffer, which is filled when the request is waited for.
+    ///
+    /// # Panics
+    /// If the communicator was freed.
+    pub fn immediate_receive_into_with_tag<'a, B: BufferMut + ?Sized>(
+        &self,
+        _: &request::LocalScope<'a>,
+        buffer: &'a mut B,
+        tag: Tag,
+    ) -> request::Request<'a, T, S>
+    where
+        'c: 'a,
+    {
+        self.begin_into(buffer, tag.into())
     }
 
     /// Begins to receive one value with any tag.
@@ -442,8 +563,15 @@ impl<'c, T: Transport, S: State> Process<'c, T, S> {
     /// # Panics
     /// If the communicator was freed.
     pub fn immediate_receive<V: Element>(&self) -> request::ReceiveFuture<'c, V, T, S> {
-        let receive = self.team().immediate_receive(&mut self.endpoint(), self.source, ANY_TAG, 1);
-        request::ReceiveFuture::new(self.of.universe, self.team().clone(), well(receive))
+        self.begin_one(ANY_TAG)
+    }
+
+    /// Begins to receive one value.
+    ///
+    /// # Panics
+    /// If the communicator was freed.
+    pub fn immediate_receive_with_tag<V: Element>(&self, tag: Tag) -> request::ReceiveFuture<'c, V, T, S> {
+        self.begin_one(tag.into())
     }
 }
 
@@ -485,11 +613,19 @@ impl<T: Transport, S: State> Origin for Process<'_, T, S> {
     }
 
     fn probe(&self) -> Status {
-        Status(well(self.team().probe(&mut self.endpoint(), self.source, ANY_TAG)))
+        self.look(ANY_TAG)
+    }
+
+    fn probe_with_tag(&self, tag: Tag) -> Status {
+        self.look(tag.into())
     }
 
     fn immediate_probe(&self) -> Option<Status> {
-        well(self.team().immediate_probe(&mut self.endpoint(), self.source, ANY_TAG)).map(Status)
+        self.look_now(ANY_TAG)
+    }
+
+    fn immediate_probe_with_tag(&self, tag: Tag) -> Option<Status> {
+        self.look_now(tag.into())
     }
 }
 
@@ -533,54 +669,5 @@ impl<'u, T: Transport, S: State> Message<'u, T, S> {
         let values = buffer.values_mut();
         let receive = self.message.immediate_receive(&mut self.universe.endpoint(), values.len());
         request::Request::receiving(self.universe, well(receive), values)
-    }
-}
-
-/// Calls that send and receive at once.
-pub mod point_to_point {
-    use super::{ANY_TAG, Buffer, BufferMut, Element, Process, State, Status, Transport, well};
-
-    /// Sends a value and receives one.
-    ///
-    /// # Panics
-    /// If a process is lost.
-    pub fn send_receive<R: Element, B: Buffer + ?Sized, T: Transport, S: State>(
-        message: &B,
-        destination: &Process<'_, T, S>,
-        source: &Process<'_, T, S>,
-    ) -> (R, Status) {
-        let mut value = [R::new_zeroed()];
-        let status = send_receive_into(message, destination, &mut value[..], source);
-        (value[0], status)
-    }
-
-    /// Sends values and receives others into a buffer.
-    ///
-    /// # Panics
-    /// If a process is lost, or the buffer is too short.
-    pub fn send_receive_into<B: Buffer + ?Sized, R: BufferMut + ?Sized, T: Transport, S: State>(
-        message: &B,
-        destination: &Process<'_, T, S>,
-        buffer: &mut R,
-        source: &Process<'_, T, S>,
-    ) -> Status {
-        let (to, from) = ((destination.member(), 0), (source.source, ANY_TAG));
-        let mut endpoint = destination.endpoint();
-        let team = destination.team();
-        Status(well(team.send_receive_into(&mut endpoint, to, message.values(), from, buffer.values_mut())))
-    }
-
-    /// Sends a buffer and replaces it.
-    ///
-    /// # Panics
-    /// If a process is lost, or the buffer is too short.
-    pub fn send_receive_replace_into<R: BufferMut + ?Sized, T: Transport, S: State>(
-        buffer: &mut R,
-        destination: &Process<'_, T, S>,
-        source: &Process<'_, T, S>,
-    ) -> Status {
-        let (to, from) = ((destination.member(), 0), (source.source, ANY_TAG));
-        let mut endpoint = destination.endpoint();
-        Status(well(destination.team().send_receive_replace(&mut endpoint, to, from, buffer.values_mut())))
     }
 }

@@ -41,8 +41,13 @@ impl Message {
         self.status
     }
 
+    #[cfg(feature = "serde")]
+    pub(crate) fn communicator(&self) -> &Communicator {
+        &self.communicator
+    }
+
     /// Begins to receive the message; the receive, and what selects its like.
-    fn begin<T: Transport, S: HasLayer<Messages>>(
+    pub(crate) fn begin<T: Transport, S: HasLayer<Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,
         kind: ElementType,

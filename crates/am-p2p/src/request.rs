@@ -98,7 +98,7 @@ impl SendRequest {
         Self { under_way, outgoing, len, layer: layer.id }
     }
 
-    fn outcome<T: Transport, S: HasLayer<Messages>>(
+    pub(crate) fn outcome<T: Transport, S: HasLayer<Messages>>(
         &mut self,
         endpoint: &mut Endpoint<T, S>,
     ) -> Option<Result<(), MessageError>> {
@@ -163,6 +163,7 @@ pub struct ReceiveRequest<V> {
     /// There until the request is over.
     communicator: Option<Communicator>,
     selector: Selector,
+    kind: ElementType,
     capacity: u64,
     of: PhantomData<fn() -> V>,
 }
@@ -208,7 +209,7 @@ impl<V> Pending for ReceiveRequest<V> {}
 
 impl<V> ReceiveRequest<V> {
     #[inline(always)]
-    fn handle(&self) -> &Communicator {
+    pub(crate) fn handle(&self) -> &Communicator {
         self.communicator.as_ref().expect("a request has its communicator until it is over")
     }
 }
@@ -216,7 +217,18 @@ impl<V> ReceiveRequest<V> {
 impl<V: Element> ReceiveRequest<V> {
     #[inline(always)]
     pub(crate) fn new(communicator: Communicator, selector: Selector, key: Key, capacity: u64) -> Self {
-        Self { key: Some(key), communicator: Some(communicator), selector, capacity, of: PhantomData }
+        Self::of_kind(communicator, selector, key, (ElementType::of::<V>(), capacity))
+    }
+
+    /// A receive of elements that its message tells by another name.
+    #[inline(always)]
+    pub(crate) fn of_kind(
+        communicator: Communicator,
+        selector: Selector,
+        key: Key,
+        (kind, capacity): (ElementType, u64),
+    ) -> Self {
+        Self { key: Some(key), communicator: Some(communicator), selector, kind, capacity, of: PhantomData }
     }
 
     fn key(&self) -> Key {
@@ -232,7 +244,7 @@ impl<V: Element> ReceiveRequest<V> {
         endpoint: &mut Endpoint<T, S>,
     ) -> Result<(Vec<V>, Status), MessageError> {
         check(endpoint, self.handle().shared.layer)?;
-        let expected = (ElementType::of::<V>(), self.capacity);
+        let expected = (self.kind, self.capacity);
         let (communicator, key) = (self.handle(), self.key());
         let values = communicator.finish_values(endpoint, self.selector, key, expected);
         // A receive that is not over goes with this.
@@ -300,7 +312,7 @@ impl<V: Element> ReceiveRequest<V> {
                 return Ok(status);
             }
         }
-        let expected = (ElementType::of::<V>(), self.capacity);
+        let expected = (self.kind, self.capacity);
         let (communicator, mut read) = (self.handle(), 0);
         let taken = communicator.finish_receive(endpoint, self.selector, key, expected, |endpoint| {
             Communicator::read_lent(endpoint, key, out, &mut read)

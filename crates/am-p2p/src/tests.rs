@@ -1,5 +1,7 @@
 //! Messages between threads over the loopback transport.
 
+use crate::layer::{self, Awaited};
+use crate::machine::Copies;
 use crate::request::{test_all, test_any, test_some, wait_all, wait_any, wait_some};
 use crate::*;
 use am_core::loopback::{Loopback, LoopbackConfig, network, network_over};
@@ -681,5 +683,17 @@ fn messages_are_read_over_unequal_limits() {
                 endpoint.finish().unwrap();
             });
         }
+    });
+}
+
+/// Only the time of calls that wait counts for messages that are written.
+#[test]
+fn what_programs_compute_is_not_timed() {
+    everywhere(1, |endpoint, _| {
+        let away = |endpoint: &mut Ranks| endpoint.layer_mut::<Messages>().machine.is_away();
+        endpoint.layer_mut::<Messages>().machine.note_copies(Copies::timed(100));
+        assert_eq!(away(endpoint), Some((true, false)));
+        let waiting = layer::wait(endpoint, Awaited::One(Rank(0)), |endpoint| Ok(Some(away(endpoint))));
+        assert_eq!((waiting.unwrap(), away(endpoint)), (Some((false, true)), Some((true, false))));
     });
 }

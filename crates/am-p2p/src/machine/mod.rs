@@ -69,7 +69,7 @@ pub(crate) use direct::Found;
 pub(crate) use lent::{PIECE, Readable};
 pub(crate) use place::{place_of, values_in};
 pub(crate) use receive::{Keep, MessageInfo, Taken, Word};
-pub(crate) use sending::{Mode, Stored};
+pub(crate) use sending::{Given, Mode, Stored};
 pub(crate) use staging::Block;
 pub(crate) use ways::Copies;
 

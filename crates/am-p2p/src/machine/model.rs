@@ -179,6 +179,15 @@ pub(super) struct Rank {
     aside: Vec<Key>,
 }
 
+/// Bytes that a program gives to a message.
+struct GivenBytes(Vec<u8>);
+
+impl Given for GivenBytes {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// What a message consists of.
 #[derive(Clone, Copy)]
 struct Message {
@@ -337,6 +346,8 @@ impl Play {
         } else if lend && machine.config.protocol != Protocol::Read && len as u64 > machine.eager {
             let loan = machine.lend(to, &bytes);
             rank.lent.push((machine.begin_lent(to, envelope, mode, len as u64, loan.as_ref()), bytes));
+        } else if self.random.next_u32().is_multiple_of(2) {
+            rank.sends.push(machine.begin_given(to, envelope, mode, Box::new(GivenBytes(bytes))));
         } else {
             rank.sends.push(machine.begin(to, envelope, mode, bytes));
         }

@@ -8,6 +8,9 @@ use super::{Failure, Machine};
 use crate::config::Protocol;
 use am_core::slab::Key;
 use am_core::transport::Loan;
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
 
 /// What the sender of a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +21,39 @@ pub(crate) enum Mode {
     Synchronous,
 }
 
+/// Memory that a program has given to a message, until that is over.
+pub(crate) trait Given: Any + std::marker::Send {
+    /// Its bytes, the same ones and in the same place at every call.
+    fn bytes(&self) -> &[u8];
+}
+
+/// Bytes that a message owns.
+pub(super) enum Owned {
+    Copied(Vec<u8>),
+    Given(Box<dyn Given>),
+}
+
+impl Deref for Owned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Given(given) => given.bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Owned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").field("bytes", &self.len()).finish()
+    }
+}
+
 /// Where the bytes of a message are.
 #[derive(Debug)]
 pub(super) enum Body {
-    Owned(Vec<u8>),
+    Owned(Owned),
     /// With the caller, who waits and writes them.
     Lent,
     /// In the segment, from this offset on.
@@ -211,7 +243,7 @@ impl Machine {
             mode: Mode::Standard,
             lent: None,
             loan: None,
-            body: Body::Owned(body),
+            body: Body::Owned(Owned::Copied(body)),
             keep: None,
             stage: Stage::Queued,
             grant: None,
@@ -229,6 +261,15 @@ impl Machine {
 
     /// Takes up a message.
     pub(crate) fn begin(&mut self, to: u32, envelope: Envelope, mode: Mode, bytes: Vec<u8>) -> Key {
+        self.begin_owned(to, envelope, mode, Owned::Copied(bytes))
+    }
+
+    /// Takes up a message whose bytes are given to it. [`Machine::take_given`] has them back.
+    pub(crate) fn begin_given(&mut self, to: u32, envelope: Envelope, mode: Mode, bytes: Box<dyn Given>) -> Key {
+        self.begin_owned(to, envelope, mode, Owned::Given(bytes))
+    }
+
+    fn begin_owned(&mut self, to: u32, envelope: Envelope, mode: Mode, bytes: Owned) -> Key {
         let (len, loan) = (bytes.len() as u64, self.lend(to, &bytes));
         let lent = loan.as_ref().map(|loan| Source::Process(loan.lent()));
         self.take_up(Send { loan, ..Send::new(to, envelope, mode, len, lent, Body::Owned(bytes)) })
@@ -363,7 +404,7 @@ impl Machine {
         }
         // What is in the segment is being written by progress functions already.
         let (to, granted) = (send.to, send.stage == Stage::Granted && matches!(send.body, Body::Lent));
-        (send.body, send.lent) = (Body::Owned(bytes.to_vec()), None);
+        (send.body, send.lent) = (Body::Owned(Owned::Copied(bytes.to_vec())), None);
         if granted {
             let peer = self.peer(to);
             self.peers[peer].queue.push_back(Item::Write(key));
@@ -448,12 +489,23 @@ impl Machine {
         // The loan ends before the bytes go.
         (send.stage, send.lent, send.loan) = (Stage::Done, None, None);
         send.keep = None;
-        let body = std::mem::replace(&mut send.body, Body::Lent);
+        // What was given goes back to who waits for it.
+        let back = send.wanted && matches!(send.body, Body::Owned(Owned::Given(_)));
+        let body = if back { Body::Lent } else { std::mem::replace(&mut send.body, Body::Lent) };
         if !send.wanted {
             self.sends.remove(key);
         }
-        if let Body::Owned(bytes) = body {
+        if let Body::Owned(Owned::Copied(bytes)) = body {
             self.recycle(bytes);
+        }
+    }
+
+    /// The bytes that were given to a message that is over; before [`Machine::take_sent`].
+    pub(crate) fn take_given(&mut self, key: Key) -> Option<Box<dyn Given>> {
+        let send = self.sends.get_mut(key).filter(|send| send.stage == Stage::Done)?;
+        match std::mem::replace(&mut send.body, Body::Lent) {
+            Body::Owned(Owned::Given(given)) => Some(given),
+            Body::Owned(Owned::Copied(_)) | Body::Lent | Body::Placed(_) => None,
         }
     }
 

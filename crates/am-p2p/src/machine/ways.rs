@@ -133,6 +133,9 @@ pub(crate) struct Ways {
     since: Option<Instant>,
     bytes: u64,
     over: [bool; 3],
+    /// Whether a call waits; if none does, since when, where that is known.
+    waits: bool,
+    away: Option<Instant>,
 }
 
 impl Ways {
@@ -158,14 +161,24 @@ impl Ways {
     fn begin(&mut self, now: Instant) {
         if self.under_way == 0 {
             (self.since, self.over, self.bytes) = (Some(now), [false; 3], 0);
+            self.away = (!self.waits).then_some(now);
         }
         self.under_way += 1;
+    }
+
+    /// The program is back in a call: what it has done since the last one is not counted.
+    fn comes_back(&mut self, now: Instant) {
+        if let (Some(away), Some(since)) = (self.away.take(), self.since) {
+            self.since = Some(since + (now - away.max(since)));
+        }
     }
 
     /// A message has been written and copied out.
     fn end(&mut self, len: u64, now: Instant) {
         self.under_way = self.under_way.saturating_sub(1);
         (self.over[Self::index(len)], self.bytes) = (true, self.bytes + len);
+        // The call that copies it out ends behind this.
+        self.away = (!self.waits).then_some(now);
         if self.under_way > 0 && self.bytes < STRETCH {
             return;
         }
@@ -222,6 +235,36 @@ impl Machine {
         if let (Some(since), Some(Copies::Timed(ways))) = (since, &mut self.copies) {
             ways.note_read(len, bytes, since.elapsed());
         }
+    }
+
+    /// A call begins to wait, or to copy out a message whose writing is timed.
+    #[inline]
+    pub(crate) fn call_begins(&mut self, waits: bool) {
+        if let Some(Copies::Timed(ways)) = &mut self.copies {
+            ways.waits = waits;
+            if ways.away.is_some() {
+                ways.comes_back(Instant::now());
+            }
+        }
+    }
+
+    /// A call waits no longer.
+    #[inline]
+    pub(crate) fn wait_ends(&mut self) {
+        if let Some(Copies::Timed(ways)) = &mut self.copies {
+            ways.waits = false;
+            if ways.under_way > 0 {
+                ways.away = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Takes a message to be written; whether time passes that is not counted, and whether a call waits.
+    #[cfg(test)]
+    pub(crate) fn is_away(&mut self) -> Option<(bool, bool)> {
+        let Some(Copies::Timed(ways)) = &mut self.copies else { return None };
+        ways.begin(Instant::now());
+        Some((ways.away.is_some(), ways.waits))
     }
 
     /// The shortest time of each way for messages of a length.
@@ -316,6 +359,36 @@ mod tests {
         ways.begin(start);
         ways.end(1 << 18, start + Duration::from_secs(1));
         assert_eq!(ways.class(1 << 18).time(Way::Written), Some(FAST.as_nanos() as u64));
+    }
+
+    /// What a receiver computes while a message is written, before it waits and between two waits, does not count.
+    #[test]
+    fn only_calls_count() {
+        let (long, start) = (Duration::from_secs(1), Instant::now());
+        let mut ways = Ways { most: 100, ..Ways::default() };
+        let time = |ways: &mut Ways| ways.class(1 << 20).time(Way::Written).map(Duration::from_nanos);
+        // It comes while the receiver computes.
+        ways.begin(start);
+        ways.comes_back(start + long);
+        ways.end(1 << 20, start + long + SLOW);
+        assert_eq!(time(&mut ways), Some(SLOW));
+        // It comes while another one is waited for; the receiver computes before it waits for this one.
+        let mut ways = Ways { most: 100, waits: true, ..Ways::default() };
+        ways.begin(start);
+        (ways.waits, ways.away) = (false, Some(start + FAST));
+        ways.comes_back(start + FAST + long);
+        // It is copied out behind the wait.
+        (ways.waits, ways.away) = (false, Some(start + FAST * 2 + long));
+        ways.end(1 << 20, start + FAST * 3 + long);
+        assert_eq!(time(&mut ways), Some(FAST * 3));
+        // Of two, the first one has been copied out when the call ends.
+        let mut ways = Ways { most: 100, waits: true, ..Ways::default() };
+        (0..2).for_each(|_| ways.begin(start));
+        (ways.waits, ways.away) = (false, Some(start + FAST));
+        ways.end(1 << 19, start + FAST * 2);
+        ways.comes_back(start + FAST * 2 + long);
+        ways.end(1 << 19, start + FAST * 4 + long);
+        assert_eq!(time(&mut ways), Some(FAST * 4));
     }
 
     /// Short messages that are written only together with longer ones are timed, too.

@@ -147,3 +147,54 @@ fn requests_in_scopes() {
         assert_eq!((a, b), (7, 8));
     });
 }
+
+/// Messages with other tags that came before are passed over by all calls that name one.
+#[test]
+fn tags_tell_messages_apart() {
+    run(2, |world| {
+        let other = world.process_at_rank(1 - world.rank());
+        let before = [90u8, world.rank() as u8];
+        other.send_with_tag(&before[..], 1);
+        let (mut value, x) = (0u16, 100 + world.rank() as u16);
+        scope(|scope| {
+            let expected = 100 + other.rank() as u16;
+            let receive = other.immediate_receive_into_with_tag(scope, &mut value, 2);
+            let one = other.immediate_receive_with_tag::<u16>(3);
+            let sends = [
+                other.immediate_send_with_tag(scope, &x, 3),
+                other.immediate_synchronous_send_with_tag(scope, &x, 2),
+                other.immediate_ready_send_with_tag(scope, &x, 4),
+            ];
+            assert_eq!(receive.wait().map(|status| status.tag()), Some(2));
+            assert_eq!(one.get().0, expected);
+            assert_eq!(other.probe_with_tag(4).tag(), 4);
+            assert_eq!(other.immediate_probe_with_tag(4).map(|status| status.tag()), Some(4));
+            assert!(
+                other.immediate_probe_with_tag(5).is_none() && other.immediate_matched_probe_with_tag(5).is_none()
+            );
+            let (message, status) = other.matched_probe_with_tag(4);
+            assert_eq!((status.tag(), message.matched_receive_vec::<u16>().0), (4, vec![expected]));
+            sends.into_iter().for_each(|send| send.wait_without_status());
+        });
+        assert_eq!(value, 100 + other.rank() as u16);
+        let (mine, theirs) = (world.rank() as u32, other.rank() as u32);
+        let (value, status): (u32, _) = point_to_point::send_receive_with_tags(&mine, &other, 6, &other, 6);
+        assert_eq!((value, status.tag()), (theirs, 6));
+        let mut buffer = [0u32; 2];
+        point_to_point::send_receive_into_with_tags(&[mine, 7][..], &other, 7, &mut buffer[..], &other, 7);
+        assert_eq!(buffer, [theirs, 7]);
+        let mut buffer = [mine, 8];
+        point_to_point::send_receive_replace_into_with_tags(&mut buffer[..], &other, 8, &other, 8);
+        assert_eq!(buffer, [theirs, 8]);
+        let (message, status) = loop {
+            if let Some(found) = other.immediate_matched_probe_with_tag(1) {
+                break found;
+            }
+        };
+        assert_eq!((status.tag(), message.matched_receive_vec::<u8>().0), (1, vec![90, other.rank() as u8]));
+        // In the order of the keys.
+        let turned = world.split_by_color_with_key(Some(0), -world.rank()).unwrap();
+        assert_eq!((turned.rank(), turned.size()), (1 - world.rank(), 2));
+        turned.barrier();
+    });
+}
