@@ -3,7 +3,9 @@
 use super::messages::Ranks;
 use crate::world::Failure;
 use am_core::Transport;
-use am_p2p::{Communicator, Message, MessageError, Pending, ReceiveRequest, SegmentReceive, SegmentSend};
+use am_p2p::{
+    Communicator, Message, MessageError, OwnedSend, Pending, ReceiveRequest, SegmentReceive, SegmentSend,
+};
 use am_p2p::{SendRequest, Source, Status, Tag};
 use am_pgas::allocator::{LocalArray, SegmentAllocation};
 
@@ -15,11 +17,12 @@ fn memory<T: Transport>(endpoint: &mut Ranks<T>, len: usize) -> Option<LocalArra
 /// A message that is being sent.
 pub(super) enum Sending {
     Own(SendRequest),
+    Given(OwnedSend<Vec<u8>>),
     Placed(SegmentSend<LocalArray<u8>>),
 }
 
 impl Sending {
-    /// Begins to send bytes, from the segment if `placed`.
+    /// Begins to send bytes, from the segment if `placed`; of others, half are copied, and half given away.
     pub(super) fn begin<T: Transport>(
         endpoint: &mut Ranks<T>,
         team: &Communicator,
@@ -28,7 +31,16 @@ impl Sending {
         (synchronous, placed): (bool, bool),
     ) -> Result<Self, Failure> {
         let memory = if placed { memory(endpoint, bytes.len()) } else { None };
+        let gives = (bytes.len() as i32).wrapping_add(tag) % 2 == 0;
         let Some(memory) = memory else {
+            if gives {
+                let bytes = bytes.to_vec();
+                return Ok(Self::Given(if synchronous {
+                    team.immediate_synchronous_send_owned(endpoint, to, tag, bytes)?
+                } else {
+                    team.immediate_send_owned(endpoint, to, tag, bytes)?
+                }));
+            }
             return Ok(Self::Own(if synchronous {
                 team.immediate_synchronous_send(endpoint, to, tag, bytes)?
             } else {
@@ -46,6 +58,7 @@ impl Sending {
     pub(super) fn pending(&self) -> &dyn Pending {
         match self {
             Self::Own(request) => request,
+            Self::Given(request) => request,
             Self::Placed(request) => request,
         }
     }
@@ -53,6 +66,7 @@ impl Sending {
     pub(super) fn wait<T: Transport>(self, endpoint: &mut Ranks<T>) -> Result<(), MessageError> {
         match self {
             Self::Own(request) => request.wait(endpoint),
+            Self::Given(request) => request.wait(endpoint).map(drop),
             Self::Placed(request) => request.wait(endpoint).map(drop),
         }
     }
@@ -85,6 +99,13 @@ impl Receiving {
             None => Self::Own(team.immediate_receive(endpoint, source, tag, most)?),
             Some(memory) => Self::Placed(team.immediate_receive_segment(endpoint, source, tag, memory)?),
         })
+    }
+
+    pub(super) fn pending(&self) -> &dyn Pending {
+        match self {
+            Self::Own(request) => request,
+            Self::Placed(request) => request,
+        }
     }
 
     /// The bytes, and what is known of the message.

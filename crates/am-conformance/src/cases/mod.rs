@@ -28,6 +28,7 @@ mod issue;
 mod layers;
 mod message_collectives;
 mod message_memory;
+mod message_mix;
 mod message_rules;
 mod messages;
 mod messages_lost;
@@ -159,6 +160,7 @@ suite! {
     (23, "messages-smallest", "the same, smallest buffers", SMALLEST, messages::matched),
     (23, "messages-protocols", "long messages by all protocols, also cancelled", SMALLEST.draws(messages::DRAWS), messages::protocols),
     (23, "messages-rules", "what MPI promises, by all protocols", PLAIN.draws(message_rules::DRAWS), message_rules::rules),
+    (23, "messages-mixed", "wildcards, probes and cancels in one program", PLAIN.draws(message_mix::DRAWS), message_mix::mixed),
     (23, "messages-collectives", "collectives as messages, by all protocols", SMALLEST, message_collectives::collectives),
     (23, "messages-lost", "a rank is lost in a step of a protocol", LOST, messages_lost::lost),
     (23, "messages-lost-smallest", "the same, smallest buffers", LOST.smallest().draws(messages_lost::DRAWS / 3), messages_lost::lost),
