@@ -271,6 +271,6 @@ impl<B: Clone> Core<B> {
             ports.begin_to_take_in(index, head, &mut self.in_flight, self.costs.packet);
         }
         let tail = self.in_flight.path(index).tail;
-        self.queue.push(tail, Event::Arrive(index));
+        self.plan_arrival(index, tail);
     }
 }

@@ -231,7 +231,7 @@ impl<B: Clone> Core<B> {
         }
         if at == goal {
             self.in_flight.path(index).tail = head;
-            self.queue.push(head, Event::Arrive(index));
+            self.plan_arrival(index, head);
         } else if head == now {
             self.hop(index, now);
         } else {
@@ -387,7 +387,20 @@ impl<B: Clone> Core<B> {
         if self.fault_rng.any {
             tail += self.fault_rng.held_back();
         }
-        self.queue.push(tail, Event::Arrive(index));
+        self.plan_arrival(index, tail);
+    }
+
+    /// The last bit of a packet will be at its destination. That of a train is behind all that arrives at that
+    /// moment, and trains are in the order of their senders and channels: a short packet that has cut in before a
+    /// train's last piece can end with it, and trains that share links do, whatever the times are. Which of them
+    /// was foreseen first depends on when links were told of the other one.
+    pub(crate) fn plan_arrival(&mut self, index: u32, tail: u64) {
+        let Flight { bytes, header, channel, .. } = *self.in_flight.path(index);
+        if bytes.saturating_add(header) <= self.costs.packet {
+            return self.queue.push(tail, Event::Arrive(index));
+        }
+        let sender = self.in_flight.packet(index).from;
+        self.queue.push_last(tail, sender << 8 | u32::from(channel), Event::Arrive(index));
     }
 
     /// Passes the receiving stages; returns whether the packet comes out at once.
@@ -396,7 +409,7 @@ impl<B: Clone> Core<B> {
         let (at, bytes, tail) = (flight.goal, flight.bytes, flight.tail);
         if tail > now {
             // A train that others have made wait.
-            self.queue.push(tail, Event::Arrive(index));
+            self.plan_arrival(index, tail);
             return false;
         }
         let mut ready = now;

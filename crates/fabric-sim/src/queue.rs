@@ -1,5 +1,5 @@
 //! The event queue, ordered by (time, sequence), so that events of one moment happen in the order in which they
-//! were foreseen.
+//! were foreseen, and those that are to be the last of their moment behind them.
 //!
 //! The events of the present bucket are sorted; what is foreseen for before its end goes to a small heap. Later
 //! events lie unsorted in buckets by time, and those beyond the buckets in a heap of their own (in the word's
@@ -41,6 +41,8 @@ pub(crate) enum Event {
 type Entry = u128;
 
 const INDEX_BITS: u32 = 28;
+/// Sequences from here on belong to the last events of a moment, which have an order of their own.
+const LAST: u32 = u32::MAX - (1 << 24);
 const BUCKETS: usize = 512;
 /// Events that a bucket should hold.
 const DENSITY: u64 = 4;
@@ -155,16 +157,24 @@ impl Queue {
     pub(crate) fn push(&mut self, at: u64, event: Event) {
         debug_assert!(at >= self.last, "{event:?} at {at} comes after what happened at {}", self.last);
         let code = self.code(event);
-        self.insert(at, code);
-    }
-
-    fn insert(&mut self, at: u64, code: u32) {
-        if self.sequence == u32::MAX {
+        if self.sequence == LAST {
             self.renumber();
         }
         self.sequence += 1;
+        self.insert(at, self.sequence, code);
+    }
+
+    /// An event that happens behind all other events of its moment, and among those like it by `order`, which is
+    /// less than 2^24, whenever they were foreseen.
+    pub(crate) fn push_last(&mut self, at: u64, order: u32, event: Event) {
+        debug_assert!(at >= self.last && order < u32::MAX - LAST, "{event:?} at {at}, {order}");
+        let code = self.code(event);
+        self.insert(at, LAST + 1 + order, code);
+    }
+
+    fn insert(&mut self, at: u64, sequence: u32, code: u32) {
         self.pushed += 1;
-        let entry = Entry::from(at) << 64 | Entry::from(self.sequence) << 32 | Entry::from(code);
+        let entry = Entry::from(at) << 64 | Entry::from(sequence) << 32 | Entry::from(code);
         if at >= self.horizon {
             return self.put(entry);
         }
@@ -315,10 +325,11 @@ impl Queue {
         self.buckets.iter_mut().for_each(|bucket| all.append(bucket));
         self.filled = [0; BUCKETS / 64];
         all.sort_unstable();
-        for (sequence, entry) in (1u32..).zip(&mut all) {
-            *entry = *entry & !(Entry::from(u32::MAX) << 32) | Entry::from(sequence) << 32;
+        self.sequence = 0;
+        for entry in all.iter_mut().filter(|entry| (**entry >> 32) as u32 <= LAST) {
+            self.sequence += 1;
+            *entry = *entry & !(Entry::from(u32::MAX) << 32) | Entry::from(self.sequence) << 32;
         }
-        self.sequence = all.len() as u32;
         self.lay_out(all);
     }
 }
@@ -341,10 +352,16 @@ mod tests {
         sequence: u64,
     }
 
+    /// The order of an event that is to be the last of its moment.
+    fn order(index: u32) -> Option<u32> {
+        index.is_multiple_of(5).then_some((1 << 24) - 1 - index)
+    }
+
     impl Model {
         fn push(&mut self, at: u64, index: u32) {
             self.sequence += 1;
-            self.all.push((at, self.sequence, index));
+            let sequence = order(index).map_or(self.sequence, |order| (1 << 40) + u64::from(order));
+            self.all.push((at, sequence, index));
         }
 
         fn pop(&mut self) -> Option<(u64, Event)> {
@@ -361,7 +378,10 @@ mod tests {
         for (index, (push, far, draw)) in steps.iter().enumerate() {
             if *push {
                 let at = now + draw % [1, 4, 1_000, 1_000_000, 1 << 40][usize::from(*far) % 5];
-                queue.push(at, Event::Inject(index as u32));
+                match order(index as u32) {
+                    Some(order) => queue.push_last(at, order, Event::Inject(index as u32)),
+                    None => queue.push(at, Event::Inject(index as u32)),
+                }
                 model.push(at, index as u32);
             } else {
                 let expected = model.pop();
@@ -388,7 +408,7 @@ mod tests {
             // More pushes than pops let the queue grow; the sequence may overflow on the way.
             let steps: Vec<_> = steps.into_iter().map(|(draw, far, time)| (draw <= grow, far, time)).collect();
             compare(&steps, 0);
-            compare(&steps, u32::MAX - early);
+            compare(&steps, LAST - early);
         }
 
         #[test]
