@@ -101,6 +101,8 @@ mod sys;
 mod transport;
 #[cfg(not(am_loom))]
 mod watch;
+#[cfg(not(am_loom))]
+mod ways;
 
 #[cfg(not(am_loom))]
 pub use {

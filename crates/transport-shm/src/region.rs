@@ -157,6 +157,28 @@ impl View<AtomicU64> {
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
     }
 
+    /// As [`View::copy_in`], past the caches of this processor where it can do that: by stores that are ordered
+    /// before all that are made afterwards.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub(crate) fn copy_past(&self, at: usize, source: &[u8]) {
+        let end = at.checked_add(source.len());
+        assert!(end.is_some_and(|end| end <= self.len * 8), "a copy lies inside its view");
+        #[cfg(target_arch = "x86_64")]
+        {
+            let target = self.start.as_ptr().cast::<u8>().wrapping_add(at);
+            let head = target.align_offset(64).min(source.len());
+            let (before, rest) = source.split_at(head);
+            let (lines, after) = rest.as_chunks::<64>();
+            self.copy_in(at, before);
+            past::store(self, at + head, lines);
+            self.copy_in(at + head + 64 * lines.len(), after);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        self.copy_in(at, source);
+    }
+
     /// Copies bytes out of the view.
     ///
     /// # Panics
@@ -376,6 +398,33 @@ mod string {
     }
 }
 
+/// Stores of whole cache lines to memory, which neither this processor's caches keep nor others are asked for.
+#[cfg(target_arch = "x86_64")]
+mod past {
+    use super::{AtomicU64, View};
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    /// Stores lines to byte offset `at`, which is that of a line.
+    pub(super) fn store(view: &View<AtomicU64>, at: usize, lines: &[[u8; 64]]) {
+        let start = view.start.as_ptr().cast::<u8>().wrapping_add(at);
+        let inside = lines.len() * 64 <= (view.len * 8).saturating_sub(at);
+        assert!(inside && (lines.is_empty() || start.addr().is_multiple_of(64)), "lines of the view");
+        for (line, bytes) in lines.iter().enumerate() {
+            for part in 0..4 {
+                // SAFETY: 16 of the 64 bytes of a line of the source; no alignment is asked for.
+                let value = unsafe { _mm_loadu_si128(bytes.as_ptr().add(16 * part).cast::<__m128i>()) };
+                let target = start.wrapping_add(64 * line + 16 * part).cast::<__m128i>();
+                // SAFETY: inside the view and aligned, both checked above; who else may access it is as in
+                // `copy_in`. The fence below comes before any other store of this thread.
+                unsafe { _mm_stream_si128(target, value) };
+            }
+        }
+        // SAFETY: every x86-64 processor has it. Stores past the caches are ordered by it alone: the Release store
+        // of a header, with which a reader's Acquire load pairs, is an ordinary one.
+        unsafe { _mm_sfence() };
+    }
+}
+
 /// The bytes before the first whole word from `at` on, the bytes of whole words, and the number of the first.
 #[cfg(target_arch = "x86_64")]
 fn whole_words(at: usize, len: usize) -> (usize, usize, usize) {
@@ -481,6 +530,28 @@ mod tests {
                 assert!(found[from % 8..][..len] == bytes[from..from + len], "{len} bytes from {at}");
             }
         }
+    }
+
+    /// Of every alignment of both ends, and lengths around a line and far beyond.
+    #[test]
+    fn copies_past_the_caches_are_exact() {
+        let mapping = Mapping::wiped_on_fork(8192).expect("there is memory");
+        let view: View<AtomicU64> = View::new(&mapping, 0, 1024);
+        let bytes: Vec<u8> = (0..8192u32).map(|byte| (byte % 251) as u8 + 1).collect();
+        for len in [0, 1, 15, 16, 63, 64, 65, 127, 128, 1000, 4096, 7001] {
+            for (at, from) in [(0, 0), (0, 1), (1, 0), (8, 16), (17, 5), (63, 64), (64, 3), (100, 0), (1024, 9)] {
+                view.copy_in(0, &[0; 8192]);
+                view.copy_past(at, &bytes[from..from + len]);
+                let mut all = [0; 8192];
+                view.copy_out(0, &mut all);
+                assert!(all[at..at + len] == bytes[from..from + len], "{len} bytes at {at}");
+                assert!(all[..at].iter().chain(&all[at + len..]).all(|byte| *byte == 0), "{len} bytes at {at}");
+            }
+        }
+        // Up to the very end, and not beyond.
+        view.copy_past(8192 - 200, &bytes[..200]);
+        let beyond = std::panic::catch_unwind(|| view.copy_past(8192 - 199, &bytes[..200]));
+        assert!(beyond.is_err());
     }
 
     /// From segment to segment, of every alignment of both ends.

@@ -419,7 +419,7 @@ impl Shm {
             Err(denied) => return Err(self.deny(to, denied)),
             Ok(_) if inline => requests.send_inline(&frame, args, payload),
             Ok((start, next)) => {
-                requests.fill(start, payload);
+                requests.fill_whole(start, payload);
                 requests.send_filled(&frame, args, next);
             }
         }
@@ -624,7 +624,7 @@ impl Transport for Shm {
         match requests.admit(frame.cells(), Some(payload.len()), ReplyBound::None) {
             Err(denied) => return Err(self.deny(to, denied)),
             Ok((start, next)) => {
-                requests.fill(start, payload);
+                requests.fill_whole(start, payload);
                 requests.send_filled(&frame, args, next);
             }
         }

@@ -29,6 +29,7 @@ pub(crate) fn asker(
         bare_seen: [0; 2],
         open,
         starved: true,
+        ways: Ways::new(),
     };
     let inward = ReplyIn {
         reader: Reader::new(&replies.cells),
