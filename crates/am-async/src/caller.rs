@@ -303,6 +303,26 @@ impl Caller {
         self.sleep_until(Due::After(span))
     }
 
+    /// The endpoint's time when it next looks at it, at once if it can; of the machine, if it is simulated. A
+    /// [deadline](Caller::deadline) of a future is counted from here. Once the endpoint is gone, when it last
+    /// looked.
+    ///
+    /// ```
+    /// # use am_async::{CallError, Caller, Context, Method};
+    /// # use am_core::{Rank, Span};
+    /// # async fn method(context: Context<u64>, add: Method<u64, u64>) -> Result<u64, CallError> {
+    /// // Both calls together have a millisecond.
+    /// let until = context.now().await + Span::from_millis(1);
+    /// let both = Caller::deadline(&context, until);
+    /// let sum = both.call(Rank(1), add, &1).await?;
+    /// both.call(Rank(2), add, &sum).await
+    /// # }
+    /// ```
+    pub async fn now(&self) -> Instant {
+        self.sleep(Span::ZERO).await;
+        self.shared.table().now
+    }
+
     fn sleep_until(&self, due: Due) -> Sleep {
         Sleep { shared: Arc::clone(&self.shared), due, key: None }
     }

@@ -16,6 +16,7 @@ mod services;
 mod spans;
 mod streams;
 mod support;
+mod virtual_time;
 
 /// Counts what tests allocate.
 #[global_allocator]
