@@ -1,5 +1,6 @@
-//! Item 24, faulty peers: bytes that are no value of their type, in requests, answers, errors and streams, are an
-//! error of that call alone; and a rank that changes its messages on their way costs others only its calls.
+//! Item 24, faulty peers: a rank whose methods differ is found at attach; bytes that are no value of their type,
+//! in requests, answers, errors and streams, are an error of that call alone; and a rank that changes its messages
+//! on their way costs others only its calls.
 
 use super::last;
 use crate::case::unwind;
@@ -12,7 +13,7 @@ use am_core::transport::{
     Arrival, Body, Completion, Membership, PendingKey, Refused, ReplyPath, ReplyPathGone, RequestHeader, Sink,
     Waiting,
 };
-use am_core::{Endpoint, Handlers, Payload, Peer, Rank, Span, Transport, Words};
+use am_core::{AttachError, Endpoint, Handlers, Payload, Peer, Rank, Span, Transport, Words};
 use serde::de::Deserializer;
 use serde::ser::{Error as _, SerializeTuple, Serializer};
 use serde::{Deserialize, Serialize};
@@ -497,4 +498,77 @@ pub(super) fn noisy<T: Transport>(world: &World, transport: T) -> Verdict {
     endpoint.drain().map_err(Failure::Wait)?;
     endpoint.leave();
     Ok(())
+}
+
+/// How the methods of the last rank differ, and what the others and it have where they first do.
+const DIFFERENCES: [(Difference, &str, &str); 6] = [
+    (Difference::Additional, "'calls.method call_each", "'calls.method four'"),
+    (Difference::Lacking, "'calls.method two'", "'calls.method three'"),
+    (Difference::Order, "'calls.method two'", "'calls.method three'"),
+    (Difference::Kind, "'calls.method two' (function ", "'calls.method two' (async "),
+    (Difference::Request, "'calls.method two' (function u32 ->", "'calls.method two' (function u64 ->"),
+    (Difference::Idempotent, "'calls.method two' (function ", "Failure, idempotent)"),
+];
+
+pub(super) const WAYS: u32 = DIFFERENCES.len() as u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    Additional,
+    Lacking,
+    Order,
+    Kind,
+    Request,
+    Idempotent,
+}
+
+/// Registers the methods of most ranks, or those of one that differs.
+fn differing(of: Option<Difference>) -> Result<Methods<()>, Failure> {
+    let mut methods = Methods::new();
+    let add = |methods: &mut Methods<()>, name| methods.function(name, |(), _, number: u32| Ok::<_, Text>(number));
+    add(&mut methods, "one")?;
+    if of == Some(Difference::Order) {
+        add(&mut methods, "three")?;
+    }
+    match of {
+        Some(Difference::Lacking) => {}
+        Some(Difference::Kind) => {
+            methods.asynchronous("two", |_, number: u32| async move { Ok::<_, Text>(number) })?;
+        }
+        Some(Difference::Request) => {
+            methods.function("two", |(), _, number: u64| Ok::<_, Text>(number as u32))?;
+        }
+        Some(Difference::Idempotent) => {
+            let two = add(&mut methods, "two")?;
+            methods.idempotent(two);
+        }
+        _ => drop(add(&mut methods, "two")?),
+    }
+    if of != Some(Difference::Order) {
+        add(&mut methods, "three")?;
+    }
+    if of == Some(Difference::Additional) {
+        add(&mut methods, "four")?;
+    }
+    Ok(methods)
+}
+
+/// A method that one rank alone has or lacks, or has elsewhere or otherwise: every rank learns of it at attach.
+pub(super) fn methods_differ<T: Transport>(world: &World, transport: T) -> Verdict {
+    let (difference, in_most, in_last) = DIFFERENCES[world.combination(0x2425, WAYS) as usize];
+    let (shape, me) = (transport.shape(), transport.shape().address(transport.local_peer()).rank);
+    let odd = last(shape);
+    let mut table = Handlers::new();
+    let calls = Calls::register(&mut table, differing((me == odd).then_some(difference))?, ())?;
+    let error = match world.attach(transport, table, calls) {
+        Ok(_) => return Err(Failure::Check(format!("{difference:?}: different methods were accepted"))),
+        Err(error) => error,
+    };
+    let AttachError::TablesDiffer { a, b, in_a, in_b, .. } = &error else {
+        return Err(Failure::Check(format!("{difference:?}: {error}")));
+    };
+    let (most, of_last) = if b.rank == odd { ((a, in_a), (b, in_b)) } else { ((b, in_b), (a, in_a)) };
+    let right = (most.0.rank, of_last.0.rank) == (Rank(0), odd);
+    let told = most.1.contains(in_most) && of_last.1.contains(in_last) && most.1 != of_last.1;
+    ensure(right && told, || format!("{difference:?}: {error}"))
 }

@@ -172,6 +172,7 @@ suite! {
     (24, "calls-time", "deadlines, retries and dropped calls", PLAIN, call_limits::time),
     (24, "calls-groups-lost", "a rank panics amid trees and objects", SEVERAL.unwinds(), call_groups::lost),
     (24, "calls-malformed", "values that are none", SMALLEST, call_faults::malformed),
+    (24, "calls-differ", "methods that one rank alone has", SEVERAL.draws(call_faults::WAYS), call_faults::methods_differ),
     (24, "calls-noisy", "a rank that changes what it says about calls", SMALLEST.ranks(2).unwinds(), call_faults::noisy),
     (24, "calls-lost", "a rank panics amid calls", SEVERAL.unwinds(), calls::lost),
 }
