@@ -410,9 +410,9 @@ mod past {
         let inside = lines.len() * 64 <= (view.len * 8).saturating_sub(at);
         assert!(inside && (lines.is_empty() || start.addr().is_multiple_of(64)), "lines of the view");
         for (line, bytes) in lines.iter().enumerate() {
-            for part in 0..4 {
-                // SAFETY: 16 of the 64 bytes of a line of the source; no alignment is asked for.
-                let value = unsafe { _mm_loadu_si128(bytes.as_ptr().add(16 * part).cast::<__m128i>()) };
+            for (part, bytes) in bytes.as_chunks::<16>().0.iter().enumerate() {
+                // SAFETY: it reads 16 bytes of the source, of any alignment.
+                let value = unsafe { _mm_loadu_si128(bytes.as_ptr().cast::<__m128i>()) };
                 let target = start.wrapping_add(64 * line + 16 * part).cast::<__m128i>();
                 // SAFETY: inside the view and aligned, both checked above; who else may access it is as in
                 // `copy_in`. The fence below comes before any other store of this thread.
