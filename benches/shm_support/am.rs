@@ -32,13 +32,8 @@ pub(crate) enum AmTask {
         /// Whether the reply carries the payload back.
         back: bool,
     },
-    /// Long request and Short reply. Nobody reads the payload, so that it stays in the caches of its sender.
+    /// Long request and Short reply.
     LongTrip {
-        /// Bytes of payload.
-        bytes: usize,
-    },
-    /// The same where the receiver copies the payload out of its segment.
-    LongTaken {
         /// Bytes of payload.
         bytes: usize,
     },
@@ -94,8 +89,6 @@ struct State {
     requests: u64,
     sum: u64,
     stopped: bool,
-    /// What was copied out of the segment.
-    taken: Vec<u8>,
 }
 
 /// The handlers, the same on every rank.
@@ -109,7 +102,6 @@ struct Protocol {
     count_word: Request<u64>,
     count: Request<()>,
     read: Request<()>,
-    take: Request<()>,
     stop: Request<()>,
 }
 
@@ -169,14 +161,6 @@ impl Protocol {
                 state.requests += 1;
                 payload.for_each_u64(|word| state.sum ^= word);
             })?,
-            take: handlers.request(
-                "take",
-                move |state: &mut State, token: Token<'_>, (): (), payload: Payload<'_>| {
-                    state.taken.resize(payload.len(), 0);
-                    payload.copy_to(&mut state.taken);
-                    token.reply(done, ()).expect(took);
-                },
-            )?,
             stop: handlers.one_way("stop", |state: &mut State, _: Address, (): (), _: Payload<'_>| {
                 state.stopped = true;
             })?,
@@ -262,8 +246,8 @@ impl AmRank {
     }
 
     fn lead(&mut self, task: AmTask, to: Rank, iterations: u64) {
-        let Protocol { echo, echo_word, echo_full, echo_payload, echo_largest, .. } = self.protocol;
-        let Protocol { count_word, count, read, take, .. } = self.protocol;
+        let Protocol { echo, echo_word, echo_full, echo_payload, echo_largest, count_word, count, read, .. } =
+            self.protocol;
         let Self { endpoint, payload, .. } = self;
         let sent = "the partner serves";
         match task {
@@ -291,11 +275,6 @@ impl AmRank {
             AmTask::LongTrip { bytes } => trips(endpoint, iterations, |endpoint, trip| {
                 endpoint
                     .request_long(to, echo, (), &payload[..bytes], place(trip, bytes, SEGMENT_BYTES))
-                    .expect(sent);
-            }),
-            AmTask::LongTaken { bytes } => trips(endpoint, iterations, |endpoint, trip| {
-                endpoint
-                    .request_long(to, take, (), &payload[..bytes], place(trip, bytes, SEGMENT_BYTES))
                     .expect(sent);
             }),
             AmTask::ShortFlood => flood(endpoint, to, echo, iterations, |endpoint, message| {

@@ -48,14 +48,6 @@ pub(crate) fn pair() -> Vec<Case> {
             AmTask::LongTrip { bytes: MIB },
             MIB as f64,
         ),
-        // The bytes of a Long that nobody reads stay where its sender has written them.
-        Case::new(
-            "1 MiB request, beside one read",
-            Unit::GigabytesPerSecond,
-            CallTask::Bulk { bytes: MIB },
-            MIB as f64,
-        )
-        .beside("1 MiB long, copied out", AmTask::LongTaken { bytes: MIB }, MIB as f64),
         Case::new("1 MiB text", Unit::GigabytesPerSecond, CallTask::Text { bytes: MIB }, MIB as f64),
         Case::new("1 MiB answer", Unit::GigabytesPerSecond, CallTask::BulkBack { bytes: MIB }, MIB as f64),
         Case::new("answers of a stream", Unit::MillionPerSecond, CallTask::Stream, 1.0),
