@@ -14,7 +14,7 @@ use active_messages::transport::{Category, Lane};
 use active_messages::{Endpoint, Rank, Request, Span, Transport};
 use zerocopy::IntoBytes;
 
-/// Samples between two polls where no message calls for one sooner.
+/// Samples between two polls where no message calls for one sooner; see [`Work::blocks`].
 const BLOCK: u64 = 256;
 
 /// Samples made in one go: so few that the words of this rank's own updates are fetched while the next are made.
@@ -81,6 +81,7 @@ pub fn medium<T: Transport>(
     let limit =
         (0..ranks).filter_map(limit).min().map_or(FULL, |bytes| (bytes as usize / size_of::<u64>()).max(1));
     let mut buckets = Buckets::new(me, ranks as usize, limit);
+    let mut until_poll = work.blocks;
     while work.stream.left() > 0 {
         let left = work.stream.left();
         endpoint.charge(Span(UPDATE.0 * left.min(BLOCK)));
@@ -91,7 +92,11 @@ pub fn medium<T: Transport>(
                 send(endpoint, to, updates, bucket, limit)?;
             }
         }
-        endpoint.poll()?;
+        until_poll -= 1;
+        if until_poll == 0 {
+            endpoint.poll()?;
+            until_poll = work.blocks;
+        }
         work.progress.advance((left - work.stream.left()) as usize);
     }
     while let Some((to, bucket)) = buckets.take_fullest() {
@@ -117,7 +122,7 @@ pub fn aggregated<T: Transport>(
     updates: Aggregator<u64>,
     work: Work,
 ) -> Result<(), RunError> {
-    let Work { distribution, mut stream, mut progress } = work;
+    let Work { distribution, mut stream, mut progress, blocks: _ } = work;
     while stream.left() > 0 {
         let left = stream.left();
         endpoint.charge(Span(UPDATE.0 * left.min(BLOCK)));
@@ -273,7 +278,8 @@ mod tests {
         for (ranks, limit) in [(1, 512), (2, 512), (2, 5), (3, 118), (8, 8192), (100, 512), (700, 512)] {
             let (distribution, me) = (Distribution::new(10, ranks), ranks / 2);
             let stream = || Stream::new(7, 0..20_000);
-            let mut work = Work { distribution, stream: stream(), progress: Progress::new(false, "", 0) };
+            let mut work =
+                Work { distribution, stream: stream(), blocks: 1, progress: Progress::new(false, "", 0) };
             let mut buckets = Buckets::new(Rank(me), ranks as usize, limit);
             let mut all = Vec::new();
             let mut take = |to: Rank, bucket: &[u64]| {

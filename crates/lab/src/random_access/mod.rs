@@ -102,6 +102,9 @@ fn processes(cli: &Cli) -> ExitCode {
     })
 }
 
+/// What a report calls libfabric.
+const OFI: &str = "ofi";
+
 /// What a report calls carriers that are not all shared memory: those of a job with some of that by its backend.
 fn carried_by(carriers: &[Carrier], backend: Backend) -> String {
     if carriers.contains(&Carrier::Shm) {
@@ -109,7 +112,7 @@ fn carried_by(carriers: &[Carrier], backend: Backend) -> String {
     } else if carriers.iter().all(|carrier| *carrier == Carrier::Udp) {
         name(Backend::Udp)
     } else {
-        "ofi".into()
+        OFI.into()
     }
 }
 

@@ -1,5 +1,6 @@
 //! One rank's whole run on any transport: fill the table, update it between two barriers, verify it, report.
 
+use super::OFI;
 use super::cli::{Options, Variant, name};
 use super::error::RunError;
 use super::hpcc::{Distribution, Stream};
@@ -109,6 +110,8 @@ pub struct Work {
     pub distribution: Distribution,
     /// The samples that this rank makes.
     pub stream: Stream,
+    /// Blocks of samples between two polls, where messages carry many updates.
+    pub blocks: u64,
     /// The bar that shows how far it is.
     pub progress: Progress,
 }
@@ -152,6 +155,8 @@ pub fn run<T: Transport>(transport: T, options: &Options, backend: &str) -> Resu
     let work = Work {
         distribution,
         stream: Stream::new(options.seed, section),
+        // A poll takes system calls there, and some loads elsewhere.
+        blocks: if backend == OFI { 4 } else { 1 },
         progress: Progress::new(rank == 0, "updating", updates),
     };
     endpoint.barrier()?;

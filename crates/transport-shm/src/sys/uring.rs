@@ -159,8 +159,8 @@ mod tests {
         assert!(is_readable(&descriptor) && ring.has_ended().expect("it can sleep"));
     }
 
-    /// A sleep whose thread ends does so, too, or goes on as ever, which depends on the kernel: it is woken, or can
-    /// be ended.
+    /// A sleep whose thread ends does so, too, or goes on as ever, which depends on the kernel: it is woken, or
+    /// can be ended.
     #[test]
     fn a_sleep_whose_thread_has_ended_is_not_lost() {
         let Ok(mut ring) = Uring::new() else { return };
