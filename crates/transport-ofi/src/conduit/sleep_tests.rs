@@ -110,7 +110,7 @@ fn a_rank_that_waits_sleeps() {
     wait_for(&mut conduit, Span::from_millis(2));
     seen.polls.store(0, SeqCst);
     wait_for(&mut conduit, Span::from_millis(200));
-    assert!(seen.polls.load(SeqCst) < 60, "{} looks", seen.polls.load(SeqCst));
+    assert!(seen.polls.load(SeqCst) < 200, "{} looks", seen.polls.load(SeqCst));
     // What comes ends a sleep that would have taken an hour together with others.
     seen.breaks.store(true, SeqCst);
     far.write_all(b"a").unwrap();
