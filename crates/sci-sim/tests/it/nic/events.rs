@@ -71,7 +71,7 @@ impl Program for Disappear {
             nic.store_flag(&ends.map, 0, 1).unwrap();
             nic.store_barrier();
             nic.alert(&ends.map);
-            pause(&nic, Span::from_millis(3));
+            pause(&nic, Span::from_millis(300));
             nic.depart(PeerStatus::Lost(LossCause::Panicked));
             return;
         }
